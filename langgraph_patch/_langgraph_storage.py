@@ -10,17 +10,15 @@ changes the detail.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final
 
 from langgraph import channels
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.graph import START
 from langgraph.types import Interrupt
-
-if TYPE_CHECKING:
-    from langgraph.checkpoint.memory import InMemorySaver
 
 # --- channels -----------------------------------------------------------------------------
 
@@ -117,16 +115,11 @@ def task_of_namespace(namespace: str) -> str | None:
     return namespace.rpartition(":")[2] if ":" in namespace else None
 
 
-def subgraph_path(namespace: str) -> str:
-    """The name under which `get_subgraphs` lists the graph of a namespace without task ids.
+def nodes_of_namespace(namespace: str) -> list[str]:
+    """The nodes on the way from the root graph to a node, the node itself last.
 
     Where one node calls several subgraphs, LangGraph adds a number as a segment of its own.
     """
-    return "|".join(part for part in namespace.split("|") if not part.isdigit())
-
-
-def nodes_of_namespace(namespace: str) -> list[str]:
-    """The nodes on the way from the root graph to a node, the node itself last."""
     return [part.partition(":")[0] for part in namespace.split("|") if not part.isdigit()]
 
 
@@ -231,30 +224,46 @@ def is_delta_channel(channel: Any) -> bool:
     return isinstance(channel, _DELTA_CHANNEL)
 
 
+_COUNTERS = "counters_since_delta_snapshot"
+"""The metadata that counts, for each `DeltaChannel`, the writes since its value was stored."""
+
+
+def is_spread(saved: CheckpointTuple, channel: str) -> bool:
+    """Whether a value that a checkpoint does not have is spread over older ones, and not lost."""
+    return channel in _counters(saved)
+
+
+def counters_of(saved: CheckpointTuple, stored: str) -> dict[str, Any]:
+    """The metadata of a checkpoint after another one that stores the whole value of a channel."""
+    kept = {channel: count for channel, count in _counters(saved).items() if channel != stored}
+    return {_COUNTERS: kept} if kept else {}
+
+
+def _counters(saved: CheckpointTuple) -> Mapping[str, Any]:
+    metadata: Any = saved.metadata or {}
+    return metadata.get(_COUNTERS) or {}
+
+
 def whole_value(value: Any) -> Any:
     """A stored value, taken out of the snapshot that a `DeltaChannel` stores now and then."""
     # The snapshot is a named tuple, so it is a sequence too.
     return value if isinstance(value, list) else getattr(value, "value", value)
 
 
-# --- the storage of an `InMemorySaver` ----------------------------------------------------
+# --- the connection of a `PostgresSaver` --------------------------------------------------
 
 
-def delete_from_memory(
-    saver: InMemorySaver, thread_id: str, namespace: str, checkpoint_id: str
-) -> bool | None:
-    """Delete a checkpoint of an `InMemorySaver` if it is the newest and has no pending writes.
+@contextmanager
+def postgres_cursor(saver: Any) -> Iterator[Any]:
+    """A cursor in a transaction of its own, over the connection of a `PostgresSaver`.
 
-    Returns:
-        Whether it was deleted; None if the saver does not store checkpoints as expected.
+    The saver has no public way to run a statement. If its attributes change, this raises an error
+    before anything is read or written.
+
+    Args:
+        saver: The checkpointer; its connection may be one of a pool.
     """
-    storage, writes = getattr(saver, "storage", None), getattr(saver, "writes", None)
-    if not isinstance(storage, dict) or not isinstance(writes, dict):
-        return None
-    checkpoints = storage.get(thread_id, {}).get(namespace, {})
-    place = (thread_id, namespace, checkpoint_id)
-    if max(checkpoints, default=None) != checkpoint_id or writes.get(place):
-        return False
-    del checkpoints[checkpoint_id]
-    writes.pop(place, None)
-    return True
+    lock, conn = saver.lock, saver.conn
+    connected = conn.connection() if hasattr(conn, "getconn") else nullcontext(conn)
+    with lock, connected as own, own.transaction(), own.cursor() as cursor:
+        yield cursor

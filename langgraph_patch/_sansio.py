@@ -3,24 +3,17 @@
 A function that needs I/O is a generator: it yields an `IORequest` for each call and receives
 the result. `run_sync` makes the calls, `run_async` awaits their asynchronous counterparts, so
 no function has to be written twice. A `GeneratorRunnable` is a runnable made of such a function.
-
-`synchronous` and `asynchronous` make the two forms of a public function, `synchronous_iterator` and
-`asynchronous_iterator` those of a function that yields values. Both have the parameters, their
-types and the docstring of the generator.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig
 
 _T = TypeVar("_T")
-_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +31,6 @@ class IORequest:
 
 IOGenerator: TypeAlias = Generator[IORequest, Any, _T]
 """A function that requests I/O and returns a value."""
-
-IOIterator: TypeAlias = Iterator[IOGenerator[_T | None]]
-"""The steps of a function that requests I/O; each makes one value, or None if there is none."""
 
 
 def method_request(target: Any, method: str, *args: Any, **kwargs: Any) -> IORequest:
@@ -104,94 +94,6 @@ async def run_async(generator: IOGenerator[_T]) -> _T:
     except StopIteration as stop:
         value: _T = stop.value
         return value
-
-
-# --- the two forms of a public function ---------------------------------------------------
-
-
-def synchronous(function: Callable[_P, IOGenerator[_T]]) -> Callable[_P, _T]:
-    """Decorate a function that requests I/O, so that it is called like any other.
-
-    Examples:
-        >>> from langgraph.checkpoint.memory import InMemorySaver
-        >>> from langgraph_patch._sansio import asynchronous, call_method, synchronous
-        >>> @synchronous
-        ... def exists(saver, thread_id):
-        ...     config = {"configurable": {"thread_id": thread_id}}
-        ...     return (yield from call_method(saver, "get_tuple", config)) is not None
-        >>> exists(InMemorySaver(), "1")
-        False
-        >>> import asyncio
-        >>> aexists = asynchronous(exists)
-        >>> asyncio.run(aexists(InMemorySaver(), thread_id="1"))
-        False
-    """
-
-    @wraps(function)
-    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return run_sync(function(*args, **kwargs))
-
-    return _described(run, function, "")
-
-
-def asynchronous(function: Callable[_P, _T]) -> Callable[_P, Coroutine[Any, Any, _T]]:
-    """The asynchronous form of a function that was decorated with `synchronous`."""
-    generator: Callable[_P, IOGenerator[_T]] = inspect.unwrap(function)
-
-    @wraps(generator)
-    async def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return await run_async(generator(*args, **kwargs))
-
-    return _described(run, generator, "a")
-
-
-def synchronous_iterator(function: Callable[_P, IOIterator[_T]]) -> Callable[_P, Iterator[_T]]:
-    """Decorate a function that returns an `IOIterator`, so that it is an iterator of the values.
-
-    The function itself is called at once, so it may check its arguments.
-    """
-
-    def values(steps: IOIterator[_T]) -> Iterator[_T]:
-        for step in steps:
-            if (value := run_sync(step)) is not None:
-                yield value
-
-    @wraps(function)
-    def run(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:
-        return values(function(*args, **kwargs))
-
-    return _described(run, function, "", "Iterator[{}]")
-
-
-def asynchronous_iterator(
-    function: Callable[_P, Iterator[_T]],
-) -> Callable[_P, AsyncIterator[_T]]:
-    """The asynchronous form of a function that was decorated with `synchronous_iterator`."""
-    inner: Callable[_P, IOIterator[_T]] = inspect.unwrap(function)
-
-    async def values(steps: IOIterator[_T]) -> AsyncIterator[_T]:
-        for step in steps:
-            if (value := await run_async(step)) is not None:
-                yield value
-
-    @wraps(inner)
-    def run(*args: _P.args, **kwargs: _P.kwargs) -> AsyncIterator[_T]:
-        return values(inner(*args, **kwargs))
-
-    return _described(run, inner, "a", "AsyncIterator[{}]")
-
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def _described(run: _F, generator: Callable[..., Any], prefix: str, returned: str = "{}") -> _F:
-    """Give a function its name, and the signature of a generator with what it returns instead."""
-    run.__name__ = run.__qualname__ = prefix + generator.__name__
-    signature = inspect.signature(generator)
-    value = str(signature.return_annotation).partition("[")[2].removesuffix("]")
-    described: Any = run
-    described.__signature__ = signature.replace(return_annotation=returned.format(value))
-    return run
 
 
 class GeneratorRunnable(Runnable[Any, Any]):

@@ -8,20 +8,20 @@ DB is one of:
   postgresql://host/name    a PostgreSQL database; what the URI leaves out comes from libpq's
                             environment, such as PGUSER, PGPASSWORD and PGSERVICE, from ~/.pgpass
                             or from a service file
-  http://host:port          a LangGraph Server; keys and headers come from LANGGRAPH_API_KEY and
-                            LANGGRAPH_HEADERS
+  http://host:port          a LangGraph Server, for scan and show; keys and headers come from
+                            LANGGRAPH_API_KEY and LANGGRAPH_HEADERS
   env:NAME                  the environment variable NAME holds one of these
 Every user of this machine can see a password on the command line (ps): use one of the others.
 
 exit codes:
-  0    nothing is damaged, or everything damaged was repaired
-  1    damage was found (scan, show), would be repaired (repair without --apply), or remains
+  0    nothing is damaged, everything damaged was repaired, or no thread matches
+  1    damage was found (scan, show), would be repaired or undone (without --apply), or remains
        under a pause, beyond --limit or unconfirmed (repair)
   2    the arguments or the input are wrong, or the database failed; what was done up to then is
-       printed
+       printed, and a thread that may have been written before that is named
   3    a thread could not be read, or its repair or undo was refused; the others were processed
-Ctrl-C ends a command with 130: each repair is written as a whole or not at all, so that the same
-command goes on where it stopped.
+Ctrl-C ends a command with 130 when the thread at hand is done: each repair is written as a whole or
+not at all, so that the same command goes on where it stopped. A second Ctrl-C does not wait.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from io import TextIOWrapper
 from typing import Any, NoReturn, cast
 
 from langgraph_patch import __version__, view
-from langgraph_patch.errors import PatchError, brief
+from langgraph_patch.errors import PatchError, brief, quoted
 from langgraph_patch.view import say
 
 _EPILOG = "".join((__doc__ or "").partition("DB is one of:")[1:])
@@ -50,7 +50,9 @@ _BAD, _STOPPED, _CLOSED = 2, 130, 141  # the last two as a shell reports Ctrl-C 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        say(f"{message} (see {self.prog} --help)")
+        # Whatever has one of these signs may hold a password.
+        shown = re.sub(r"\S*(?:@|://|password\s*=)\S*", "***", message, flags=re.IGNORECASE)
+        say(f"{shown} (see {self.prog} --help)")
         self.exit(_BAD)
 
 
@@ -67,13 +69,13 @@ def _parser() -> argparse.ArgumentParser:
     for name, text, groups in (
         ("demo", "run the same agent without patching and with it; its model is scripted", ()),
         ("scan", "report on every thread; only reads, and runs none of your code (but --serde)",
-         (_add_database, _add_key, _add_selection)),
+         (_add_database, _add_key, _add_selection, _add_filters)),
         ("show", "show one conversation with its defects, and the patch beside it",
          (_add_database, _add_key, _add_show)),
         ("repair", "repair threads; a dry run without --apply",
-         (_add_database, _add_key, _add_selection, _add_repair)),
-        ("undo", "undo the last repair of threads, if nothing was written to them since",
-         (_add_database, _add_undo)),
+         (_add_database, _add_key, _add_selection, _add_filters, _add_write, _add_repair)),
+        ("undo", "undo last repairs, where nothing was written since; a dry run without --apply",
+         (_add_database, _add_selection, _add_write)),
     ):  # fmt: skip
         command = commands.add_parser(
             name, help=text, description=text, epilog=_EPILOG, formatter_class=form
@@ -87,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
 def _add_database(add: Callable[..., Any]) -> None:
     add("database", metavar="DB", type=_location, help="where the threads are: see below")
     add("--json", action="store_true", help="print one JSON object a line")
+    text = "print no totals, no progress and no next steps; errors are printed"
+    add("--quiet", action="store_true", help=text)
     text = "your serializer, for encrypted rows: module.py:attribute or package.module:attribute"
     add("--serde", metavar="M:A", help=text)
 
@@ -97,14 +101,18 @@ def _add_key(add: Callable[..., Any]) -> None:
 
 
 def _add_selection(add: Callable[..., Any]) -> None:
-    add("ids", nargs="*", metavar="THREAD", help="ids of threads")
-    text = "only threads whose id matches, such as 'user-7*'; may be repeated"
-    add("--thread", action="append", default=[], metavar="GLOB", help=text)
+    add("ids", nargs="*", default=[], metavar="THREAD", help="ids of threads")
+    text = "only threads whose id matches, such as 'user-7*'; - reads ids, one a line, from the "
+    add("--thread", action="append", default=[], metavar="GLOB", help=f"{text}input; repeatable")
     text = "only histories written to in this time, such as 30min, 2h or 3d"
     add("--since", type=_duration, metavar="TIME", help=text)
-    text = "only threads of a LangGraph Server with this status, such as error"
-    add("--status", choices=("idle", "busy", "interrupted", "error"), help=text)
-    text = "only threads of a LangGraph Server with this in their metadata; may be repeated"
+
+
+def _add_filters(add: Callable[..., Any]) -> None:
+    text = "only histories that a scan finds so; repeatable"
+    statuses = ("damaged", "paused", "unreadable", "healthy")
+    add("--status", action="append", default=[], choices=statuses, help=text)
+    text = "only threads of a LangGraph Server with this in their metadata; repeatable"
     add("--metadata", type=_pair, action="append", default=[], metavar="KEY=VALUE", help=text)
 
 
@@ -114,29 +122,32 @@ def _add_show(add: Callable[..., Any]) -> None:
     add("--html", metavar="FILE", help="write an HTML page instead")
 
 
+def _add_write(add: Callable[..., Any]) -> None:
+    add("--all", action="store_true", help="every thread that is damaged, or was repaired")
+    add("--apply", action="store_true", help="write to the database")
+    add("--yes", action="store_true", help="do not ask before that")
+
+
 def _add_repair(add: Callable[..., Any]) -> None:
-    add("--all", action="store_true", help="every damaged thread")
-    text = "module.py:graph or package.module:graph; needed where a repair says so"
-    add("--graph", metavar="M:G", help=text)
-    add("--apply", action="store_true", help="write the repairs")
-    add("--yes", action="store_true", help="do not ask before repairs are written")
+    add("--graph", type=_no_graph, help=argparse.SUPPRESS)
     add("--limit", type=_positive, metavar="N", help="stop after N repairs")
     add("--diff", action="store_true", help="show what changes in each history")
     text = "what to do with threads that wait for a human (default: keep)"
     add("--on-pause", choices=("keep", "abandon"), default="keep", help=text)
-    text = "skip threads written to in this time (default: 1min)"
+    text = "skip threads that changed within this time (default: 1min)"
     add("--min-age", type=_duration, default=timedelta(minutes=1), metavar="TIME", help=text)
-    text = "repair younger threads too, and threads that another graph seems to have written"
-    add("--force", action="store_true", help=text)
+    add("--force", action="store_true", help="repair younger threads too")
     text = "do not search older checkpoints for results"
     add("--no-recover", dest="recover", action="store_false", help=text)
-    text = "a class of yours in stored states, as module:Class; may be repeated"
+    text = "a class of yours in stored states, as module:Class; repeatable"
     add("--trust", action="append", default=[], metavar="M:C", help=text)
 
 
-def _add_undo(add: Callable[..., Any]) -> None:
-    add("ids", nargs="*", metavar="THREAD", help="ids of threads")
-    add("--all", action="store_true", help="every thread whose newest checkpoint a repair wrote")
+def _no_graph(_: str) -> NoReturn:
+    raise argparse.ArgumentTypeError(
+        "a repair needs no graph and writes messages only; other state keys are restored by the "
+        "next message of a graph with with_patching"
+    )
 
 
 def _location(text: str) -> str:
@@ -145,8 +156,8 @@ def _location(text: str) -> str:
     if location is None:
         raise argparse.ArgumentTypeError(f"the environment variable {text[4:]!r} is not set")
     # Said before LangGraph is imported. Whatever has one of these signs may be a URI.
-    if not (set(":=") & set(location) or os.path.exists(location)):  # noqa: PTH110 - never raises
-        raise argparse.ArgumentTypeError(f"{location!r}: there is no such file")
+    if not (set(":=@") & set(location) or os.path.exists(location)):  # noqa: PTH110 - never raises
+        raise argparse.ArgumentTypeError(f"{quoted(location)}: there is no such file")
     return location
 
 
@@ -156,20 +167,22 @@ _SECONDS = {None: 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
 
 def _duration(text: str) -> timedelta:
     if not (found := _DURATION.fullmatch(text)):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a time such as 90s, 30min, 2h or 3d")
+        raise argparse.ArgumentTypeError(
+            f"{quoted(text)}: expected a time such as 90s, 30min, 2h or 3d"
+        )
     return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
 
 
 def _pair(text: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
     if not (key and sign):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected KEY=VALUE")
+        raise argparse.ArgumentTypeError(f"{quoted(text)}: expected KEY=VALUE")
     return key, value
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number, 1 or more")
+        raise argparse.ArgumentTypeError(f"{quoted(text)}: expected a number, 1 or more")
     return int(text)
 
 
@@ -200,9 +213,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not view.HAS_RICH:
         say("the commands need rich: pip install 'langgraph-patch[cli]'")
         return _BAD
-    try:
-        from langgraph_patch import commands  # noqa: PLC0415 - imports LangGraph
+    from langgraph_patch import commands  # noqa: PLC0415 - imports LangGraph
 
+    try:
         logger = logging.getLogger("langgraph")
         if not options.debug and not logger.handlers:
             # LangGraph logs each class that it does not load; the reports name them.
@@ -211,12 +224,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _CLOSED
-    except KeyboardInterrupt:
-        say("stopped by Ctrl-C.")
+    except KeyboardInterrupt as stop:
+        say(f"stopped by Ctrl-C.{commands.notes_of(stop)}")
         return _STOPPED
     except Exception as error:  # any: a person reads one line; --debug raises it
         if options.debug:
             raise
         is_expected = isinstance(error, PatchError | OSError)
-        say(str(error) if is_expected else f"{brief(error)} (see --debug).")
+        text = str(error) if is_expected else f"{brief(error)} (see --debug)."
+        say(f"{text}{commands.notes_of(error)}")
         return _BAD

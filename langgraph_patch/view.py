@@ -13,7 +13,9 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 import sys
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -74,7 +76,8 @@ def _cut(text: str, limit: int) -> str:
 _SECRETS = (
     re.compile(r"(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)", re.IGNORECASE),
     re.compile(r"([a-z][a-z0-9+.-]*://).*@[^\s'\"]*", re.IGNORECASE | re.DOTALL),
-    re.compile(r"(postgres[a-z0-9+.-]*://)[^\s'\"]+", re.IGNORECASE),
+    re.compile(r"(postgres[a-z0-9+.-]*:/+)[^\s'\"]+", re.IGNORECASE),
+    re.compile(r"()[^\s'\"/]*:[^\s'\"]*@[^\s'\"]*"),
 )
 
 
@@ -92,9 +95,13 @@ def masked(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Print one line to standard error, without passwords."""
+    """Print one line to standard error, without passwords; a terminal breaks it between words."""
+    line = f"langgraph-patch: {one_line(masked(text))}"
+    if sys.stderr.isatty():
+        width = max(40, shutil.get_terminal_size().columns)
+        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
     with suppress(BrokenPipeError):
-        sys.stderr.write(f"langgraph-patch: {one_line(masked(text))}\n")
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
 
@@ -334,7 +341,7 @@ _WIDE = 100
 """From how many columns on a line of a thread is one row of a table."""
 
 HEADS = ("THREAD", "STATUS", "AGE", "WHAT IS WRONG", "A REPAIR")
-_GREEN, _YELLOW = ("healthy", "repaired", "undone"), ("paused", "planned", "young", "busy")
+_GREEN, _YELLOW = ("healthy", "repaired", "undone"), ("paused", "planned", "young")
 
 
 def _colour_of(state: str) -> str:
@@ -390,7 +397,8 @@ def lines_table(lines: Sequence[Sequence[str]], width: int) -> Table:
         is_id = is_wide and head == "THREAD"  # it can be copied: the others become narrower
         table.add_column(head, no_wrap=is_id, max_width=width // 2 if is_id else None)
     for thread, state, age, *texts in lines:
-        shown = [_text(text, _colour_of(state)) for text in texts]
+        wrong, *repair = texts
+        shown = [_text(wrong, _colour_of(state)), *map(_text, repair)]
         name, status = _text(one_line(thread), "bold"), _text(state, _colour_of(state))
         if is_wide:
             table.add_row(name, status, age, *shown)

@@ -11,7 +11,6 @@ langgraph-checkpoint-mongodb with `--no-deps` after it) and `moto[dynamodb]`.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import tempfile
 import uuid
@@ -28,10 +27,6 @@ from langgraph_patch import threads, with_patching
 from langgraph_patch.errors import PatchError, ThreadError, brief
 from support.stored_threads import ENDED, WAITED, results, stored
 
-Call = Callable[..., Any]
-"""Calls a function of `langgraph_patch.threads` by its name, or its asynchronous form."""
-
-
 # --- what is checked -------------------------------------------------------------------------
 
 
@@ -41,7 +36,7 @@ def check(what: str, found: object, expected: object) -> None:
         raise AssertionError(f"{what}: expected {expected!r}, found {found!r}")
 
 
-def recover(saver: Any, call: Call) -> None:
+def recover(saver: Any) -> None:
     """A patched graph finds recorded results."""
     made = stored("paused", saver=saver, thread_id=uuid.uuid4().hex)
     made.graph = with_patching(made.graph)
@@ -49,7 +44,7 @@ def recover(saver: Any, call: Call) -> None:
     check("the results", results(made.history), ["sent to bob", WAITED.format("c2")])
 
 
-def scan(saver: Any, call: Call) -> None:
+def scan(saver: Any) -> None:
     """Each thread has its status, among all others."""
     expected = {"healthy": "healthy", "paused": "paused", "abandoned": "damaged"}
     ids = {way: uuid.uuid4().hex for way in expected}
@@ -57,32 +52,32 @@ def scan(saver: Any, call: Call) -> None:
         stored(way, saver=saver, thread_id=name)
     for options in ({"thread_ids": [*ids.values()]}, {}):
         found = {
-            report.thread_id: report.status for report in call("scan_threads", saver, **options)
+            report.thread_id: report.status for report in threads.scan_threads(saver, **options)
         }
         check("the statuses", {way: found[name] for way, name in ids.items()}, expected)
 
 
-def repair(saver: Any, call: Call) -> None:
+def repair(saver: Any) -> None:
     """A damaged thread accepts its next message, and a pause is ended only if that is asked."""
     made = stored("abandoned", saver=saver, thread_id=uuid.uuid4().hex)
-    check("the outcome", call("repair_thread", saver, made.config, min_age=0).outcome, "repaired")
+    check("the outcome", threads.repair_thread(saver, made.config, min_age=0).outcome, "repaired")
     made.say("next")
     check("the results", results(made.history), ["sent to bob", WAITED.format("c2")])
     made = stored("paused", saver=saver, thread_id=uuid.uuid4().hex)
-    check("the pause", call("repair_thread", saver, made.config, min_age=0).outcome, "paused")
-    call("repair_thread", made.graph, made.config, min_age=0, on_pause="abandon")
+    check("the pause", threads.repair_thread(saver, made.config, min_age=0).outcome, "paused")
+    threads.repair_thread(saver, made.config, min_age=0, on_pause="abandon")
     check("the results", results(made.history), ["sent to bob", ENDED.format("c2")])
 
 
-def undo(saver: Any, call: Call) -> None:
+def undo(saver: Any) -> None:
     """The thread is as it was before its repair, and a second undo is an error."""
     made = stored("abandoned", saver=saver, thread_id=uuid.uuid4().hex)
     before = made.history
-    call("repair_thread", saver, made.config, min_age=0)
-    call("undo_repair", saver, made.config)
+    threads.repair_thread(saver, made.config, min_age=0)
+    threads.undo_repair(saver, made.config)
     check("the history", made.history, before)
     try:
-        call("undo_repair", saver, made.config)
+        threads.undo_repair(saver, made.config)
     except ThreadError:
         return
     raise AssertionError("a second undo raised no error")
@@ -126,18 +121,16 @@ _LANGGRAPH = "langgraph.checkpoint"
 ROWS: list[tuple[str, str, Callable[[str, str], Any]]] = [
     ("InMemorySaver", "", lambda *_: nullcontext(InMemorySaver())),
     ("SqliteSaver", "-sqlite", from_uri(f"{_LANGGRAPH}.sqlite")),
-    ("AsyncSqliteSaver", "-sqlite", from_uri(f"{_LANGGRAPH}.sqlite.aio")),
     ("DuckDBSaver", "-duckdb", from_uri(f"{_LANGGRAPH}.duckdb")),
     ("MongoDBSaver", "-mongodb", mongodb),
     ("DynamoDBSaver", "-aws", dynamodb),
     ("PostgresSaver", "-postgres", from_uri(f"{_LANGGRAPH}.postgres")),
-    ("AsyncPostgresSaver", "-postgres", from_uri(f"{_LANGGRAPH}.postgres.aio")),
     ("PyMySQLSaver", "-mysql", from_uri(f"{_LANGGRAPH}.mysql.pymysql")),
     ("ValkeySaver", "-aws", from_uri("langgraph_checkpoint_aws.checkpoint.valkey")),
     ("RedisSaver", "-redis", from_uri(f"{_LANGGRAPH}.redis")),
 ]
 """A name, the end of the package's, and what opens it."""
-FILES = ("SqliteSaver", "AsyncSqliteSaver", "DuckDBSaver")
+FILES = ("SqliteSaver", "DuckDBSaver")
 NO_URI = ("InMemorySaver", "MongoDBSaver", "DynamoDBSaver")
 
 
@@ -146,29 +139,10 @@ NO_URI = ("InMemorySaver", "MongoDBSaver", "DynamoDBSaver")
 
 def use(function: Any, opened: Any) -> None:
     """Run a check over a checkpointer that is opened for it."""
-    if hasattr(opened, "__aenter__") and not hasattr(opened, "__enter__"):
-        asyncio.run(use_asynchronously(function, opened))
-        return
     with opened as saver:
         if hasattr(saver, "setup"):
             saver.setup()
-        function(saver, lambda name, *args, **options: getattr(threads, name)(*args, **options))
-
-
-async def use_asynchronously(function: Any, opened: Any) -> None:
-    """Graphs run in another thread, and the asynchronous functions in this loop."""
-    loop = asyncio.get_running_loop()
-
-    async def awaited(name: str, *args: Any, **options: Any) -> Any:
-        found = getattr(threads, f"a{name}")(*args, **options)
-        return [each async for each in found] if name == "scan_threads" else await found
-
-    def call(*args: Any, **options: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(awaited(*args, **options), loop).result()
-
-    async with opened as saver:
-        await saver.setup()
-        await asyncio.to_thread(function, saver, call)
+        function(saver)
 
 
 def cell(function: Any, make: Callable[[str], Any], uri: str) -> str:

@@ -23,11 +23,12 @@ from langgraph_patch import commands, patch_messages, threads, validate_messages
 from langgraph_patch.cli import main
 from langgraph_patch.commands import count_report, database_name, summary
 from langgraph_patch.history.texts import Finding
-from langgraph_patch.threads import ThreadReport, repair_thread, scan_threads
+from langgraph_patch.threads import ThreadReport, repair_thread
+from langgraph_patch.threads.scan import scan_selected
 
 APPLY = ("--apply", "--yes", "--min-age", 0)
 REPAIRS = "recovers result of mail; placeholder for wire (awaiting_input)"
-WAITS = "it waits for a human: answer it, or abandon the pause (on_pause='abandon')"
+WAITS = "it waits for a human: answer it, or abandon the pause (--on-pause abandon)"
 
 
 class Own(JsonPlusSerializer):
@@ -148,28 +149,28 @@ BAD = {
     "scan {db} --serde json:nobody": "has no attribute 'nobody'",
     "scan {db} --serde {module}:Own": "expected a SerializerProtocol, and not",
     "scan {db} --serde x": "--serde 'x' cannot be loaded",
-    "scan {db} --status error": "a LangGraph Server only",
+    "scan {db} --status error": "invalid choice: 'error'",
     "scan {db} --metadata user=bob": "a LangGraph Server only",
     "scan {db} --metadata user": "expected KEY=VALUE",
-    "scan {db} --thread x*": "none of 0 histories has a state key 'messages': select other",
-    "repair {db}": "use --all",
-    "repair {db} x --all": "use --all",
-    "undo {db}": "use --all",
+    "repair {db}": "or --all",
+    "repair {db} x --all": "or --all",
+    "undo {db}": "or --all",
+    "show {db}": "required: THREAD",
+    "scan": "required: DB (see",
     "repair {db} broken zzz --apply --yes": "There is no thread 'zzz'",
     f"{ALL} --messages-key chat": "none of 3 histories has a state key 'chat': select other",
     f"{ALL} --min-age nan": "expected a time such",
     f"{ALL} --limit 0": "expected a number, 1 or more",
-    f"{ALL} --apply": "nobody can be asked whether to write 1 repair to {db}: add --yes",
-    f"{ALL} --graph app": "expected module",
-    f"{ALL} --graph {{failing}}:g": "kaput",
-    f"{ALL} --graph {{exiting}}:g": "SystemExit",
-    f"{ALL} --graph {{module}}:g": "has no attribute 'g'",
-    f"{ALL} --graph {{module}}:REPAIRS": "REPAIRS' is a str: expected a CompiledStateGraph",
+    f"{ALL} --apply --min-age 0": "nobody can be asked whether to write 1 repair to {db}",
+    f"{ALL} --graph app.py:graph": "a repair needs no graph and writes messages only",
+    f"{ALL} --serde {{failing}}:g": "kaput",
+    f"{ALL} --serde {{exiting}}:g": "SystemExit",
+    f"{ALL} --trust {{module}}:REPAIRS": "REPAIRS' is a str: expected a type",
     f"{ALL} --trust json:Who": "--trust 'json:Who' cannot be loaded (AttributeError",
     f"{ALL} --trust decimal:Decimal --serde json:loads": "--trust is not used with --serde",
     "undo {db} x": "There is no thread 'x'",
-    "repair http://127.0.0.1:1 --all --graph x:y": "--graph is not used with a LangGraph Server",
-    "undo http://127.0.0.1:1 --all": "name the threads: LangGraph Server cannot list",
+    "repair http://127.0.0.1:1 --all": "Deploy the graph with with_patching, and the next message",
+    "undo http://127.0.0.1:1 --all": "or name the database of the server",
 }
 
 
@@ -218,8 +219,17 @@ def test_a_database_is_named_without_its_password():
 def test_no_password_is_printed(cli, path, monkeypatch):
     """Not of an argument that is wrong, and not of the variable that `env:NAME` names."""
     uri = "postgresql://u:Zx9secret@127.0.0.1:1/db"
-    for arguments in (["scan", "x.sqlite", "--since", uri], [uri]):
-        assert "Zx9secret" not in cli(*arguments)[2]
+    odd = ("u:Zx9secret@host/db", "postgresql:/u:Zx9secret@h", "postgresql//u:Zx9secret@h", uri)
+    for each in (*odd, "host=h password=Zx9secret", "Zx9secret@h"):
+        monkeypatch.setenv("DBURL", each)
+        for arguments in (
+            ["scan", path, "--since", each],
+            [each],
+            ["scan", each],
+            ["scan", "env:DBURL"],
+        ):
+            code, out, err = cli(*arguments)
+            assert (code, "Zx9secret" in out + err) == (2, False), arguments
     monkeypatch.setenv("THREADS", path)
     code, out, err = cli("scan", "env:THREADS")
     assert (code, ids_in(out), path in err) == (1, ["broken", "paused"], False)
@@ -301,14 +311,28 @@ def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):
     printed = []
 
     def watched(*args, **kwargs):
-        for report in scan_threads(*args, **kwargs):
+        for report in scan_selected(*args, **kwargs):
             printed.append(sys.stdout.getvalue().count("\n"))
             yield report
 
-    monkeypatch.setattr(threads, "scan_threads", watched)
+    monkeypatch.setattr(commands, "scan_selected", watched)
     code, out, _ = cli("scan", path, "--json")
-    broken, paused = map(json.loads, out.splitlines())
+    broken, paused, totals = map(json.loads, out.splitlines())
     assert (code, broken["status"], paused["status"]) == (1, "damaged", "paused")
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(broken["written"])) < timedelta(hours=1)
+    assert totals.pop("at") >= broken["written"]
+    assert totals == {
+        "database": path,
+        "totals": {
+            "histories": 3,
+            "damaged": 1,
+            "paused": 1,
+            "unreadable": 0,
+            "healthy": 1,
+            "paused_with_damage": 0,
+            "by_kind": {"recovered": 1, "awaiting_input": 1},
+        },
+    }
     assert [change["kind"] for change in broken["changes"]] == ["recovered", "inserted"]
     assert (paused["asks"], "patch" in broken) == (["wire 3?"], False)
     assert printed == [0, 1, 1]
@@ -317,7 +341,7 @@ def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):
 def test_a_line_says_at_times_how_far_a_scan_is(cli, path, monkeypatch):
     """Every 30 seconds: no long scan looks as if it hung (C11)."""
     reports = [ThreadReport("1", "", "healthy", messages=1)] * 25
-    monkeypatch.setattr(threads, "scan_threads", lambda *_, **__: iter(reports))
+    monkeypatch.setattr(commands, "scan_selected", lambda *_, **__: iter(reports))
     clock = iter(range(0, 100, 3))
     monkeypatch.setattr(commands.time, "monotonic", lambda: next(clock))
     err = cli("scan", path)[2]
@@ -386,17 +410,35 @@ SELECTED = {
     **{f"--since {since}": ["broken"] for since in ("4h", "90min", "600s", "18001")},
     **{f"--since {since}": ["broken", "paused"] for since in ("6h", "2d", "99999d")},
     "--since 0min": [],
+    "--status damaged": ["broken"],
+    "--status paused --status damaged": ["broken", "paused"],
+    "--status healthy": ["healthy"],
+    "--status unreadable": [],
+    "--thread -": ["paused"],
 }
 
 
-def test_threads_are_selected(cli, path):
-    """By id, by patterns, and by the time in which they were written to: five hours ago or now."""
+def test_threads_are_selected(cli, path, monkeypatch):
+    """By id, by patterns, by ids from the input, by status, and by time: five hours ago or now."""
     with SqliteSaver.from_conn_string(path) as saver:
         saved = newest(saver, "paused")
         old = (datetime.now(UTC) - timedelta(hours=5, minutes=1)).isoformat()
         saver.put(saved.parent_config, {**saved.checkpoint, "ts": old}, saved.metadata, {})
-    found = {each: ids_in(cli("scan", path, *each.split())[1]) for each in SELECTED}
+    found = {}
+    for each in SELECTED:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("paused\nhealthy\n"))
+        found[each] = ids_in(cli("scan", path, *each.split())[1])
     assert found == SELECTED
+
+
+def test_e7_an_empty_selection_is_no_error(cli, path):
+    """A quiet hour does not alarm, and the line says so; --quiet prints nothing."""
+    for command in (["scan"], ["repair"], ["repair", "--apply"]):
+        code, out, err = cli(command[0], path, "--thread", "x*", *command[1:])
+        assert (code, out, err) == (0, "", "langgraph-patch: no thread matches.\n")
+    assert cli("scan", path, "--since", "0min", "--quiet") == (0, "", "")
+    code, out, err = cli("scan", path, "--quiet")
+    assert (code, ids_in(out), err) == (1, ["broken", "paused"], "")
 
 
 # --- show --------------------------------------------------------------------------------
@@ -584,46 +626,55 @@ def test_repair_refuses_what_it_would_flatten_unless_trusted(cli, path):
     assert cli("repair", path, "broken", *APPLY, "--trust", f"{__name__}:Customer")[0] == 0
 
 
-def test_a_graph_is_loaded_from_a_file_or_a_module_and_used(cli, path, tmp_path):
-    """A file may import its neighbours. What the graph cannot repair is refused, by its name."""
-    (tmp_path / "neighbour_app.py").write_text("from test_cli import GRAPH as graph\n")
-    (tmp_path / "main_app.py").write_text("from neighbour_app import graph\n")
-    with SqliteSaver.from_conn_string(path) as saver:
-        saved = newest(saver, "broken")
-        place = {"thread_id": "other", "checkpoint_ns": "child"}
-        saver.put({"configurable": place}, saved.checkpoint, {}, {})
-    how = ("repair", path, "--all", "--min-age", 0, "--graph")
-    assert outcomes_in(cli(*how, "test_cli:GRAPH")[1])["broken"] == "planned"
-    code, out, _ = cli(*how, tmp_path / "main_app.py:graph", "--apply", "--yes")
-    assert (code, outcomes_in(out)["broken"]) == (3, "repaired")
-    [refused] = [row for row in rows_in(out) if row[0] == "other in child"]
-    assert refused[1] == "refused"
-    assert refused[3].startswith("The graph has no subgraph 'child'")
-
-
 # --- undo --------------------------------------------------------------------------------
 
 
 def test_undo_takes_back_what_a_repair_wrote_and_nothing_else(cli, path):
-    """The rows are those before; a thread that went on, or was never repaired, stays as it is."""
+    """A dry run first; the rows are those before; a thread that went on, or was never repaired."""
     before, how = rows_of(path), ("repair", path, "--all", *APPLY, "--on-pause", "abandon")
     assert cli(*how)[0] == 0
-    assert rows_of(path) != before
+    after = rows_of(path)
+    assert after != before
     code, out, err = cli("undo", path, "--all")
+    assert (code, outcomes_in(out)) == (1, {"broken": "planned", "paused": "planned"})
+    assert "2 planned (nothing was undone)." in err
+    assert cli("undo", path, "--all", "--apply")[0] == 2  # nobody can be asked
+    assert rows_of(path) == after
+    code, out, err = cli("undo", path, "--all", *YES)
     assert (code, outcomes_in(out)) == (0, {"broken": "undone", "paused": "undone"})
     assert all(row[3].startswith("back to checkpoint 1") for row in rows_in(out))
     assert err == "langgraph-patch: 2 undone.\n"
     assert rows_of(path) == before
     nothing = "langgraph-patch: no thread has a repair to undo.\n"
-    assert cli("undo", path, "--all") == (0, "", nothing)
+    assert cli("undo", path, "--all", *YES) == (0, "", nothing)
     assert cli(*how)[0] == 0
     with SqliteSaver.from_conn_string(path) as saver:
         agent(saver, "paused").say("x")
     now = rows_of(path)
-    code, out, err = cli("undo", path, "paused", "healthy", "--json")
-    assert (code, err, rows_of(path) == now) == (3, "langgraph-patch: 2 refused.\n", True)
+    code, out, err = cli("undo", path, "paused", "healthy", "--json", *YES)
+    assert (code, "2 refused." in err, rows_of(path) == now) == (3, True, True)
     lines = [json.loads(line) for line in out.splitlines()]
-    assert [line["thread_id"] for line in lines] == ["paused", "healthy"]
+    assert [line["thread_id"] for line in lines] == ["healthy", "paused"]
     assert all("no repair wrote its newest checkpoint" in line["reason"] for line in lines)
-    assert cli("undo", path, "broken")[0] == 0
+    assert cli("undo", path, "broken", *YES)[0] == 0
     assert ids_in(cli("scan", path)[1]) == ["broken"]
+
+
+def test_undo_selects_as_repair_does(cli, path, monkeypatch):
+    """By patterns and by the time of the repair; an unreadable thread is named (fault E6)."""
+    assert cli("repair", path, "--all", *APPLY, "--on-pause", "abandon")[0] == 0
+    assert outcomes_in(cli("undo", path, "--thread", "p*")[1]) == {"paused": "planned"}
+    assert cli("undo", path, "--since", "0min")[:2] == (0, "")
+    assert len(rows_in(cli("undo", path, "--since", "1h")[1])) == 2
+    typing = io.StringIO("y\n")
+    typing.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", typing)
+    code, _, err = cli("undo", path, "--thread", "p*", "--apply")
+    assert (code, err.startswith(f"undo 1 repair in {path}? [y/N] ")) == (0, True)
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("UPDATE checkpoints SET checkpoint = x'c1' WHERE thread_id = 'broken'")
+    code, out, _ = cli("undo", path, "--all", *YES)
+    assert (code, outcomes_in(out)) == (3, {"broken": "refused"})
+
+
+YES = ("--apply", "--yes")

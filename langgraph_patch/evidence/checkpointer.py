@@ -70,8 +70,12 @@ def read_place(
         child: The superstep after the next checkpoint of this branch, if there is one.
     """
     saved = yield from _ask(reader, config, method_request(reader.saver, "get_tuple", config))
-    if saved is None:
-        return None
+    return None if saved is None else (yield from _place_of(reader, saved, child))
+
+
+def _place_of(
+    reader: Reader, saved: CheckpointTuple, child: Step | None = None
+) -> IOGenerator[Place]:
     history = yield from _history_at(reader, saved)
     reader.budget -= len(history) + _EACH_CHECKPOINT
     stored, key = saved.checkpoint["channel_values"], reader.messages_key
@@ -118,19 +122,14 @@ def _spread_over_checkpoints(
     return delta.get("seed"), [value for _, _, value in delta.get("writes", ())]
 
 
-def input_before(reader: Reader, saved: CheckpointTuple) -> IOGenerator[CheckpointTuple | None]:
-    """The newest input of a namespace that is older than a checkpoint; None if there is none.
-
-    It may be one of another branch.
-    """
-    names = saved.config["configurable"]
-    place = in_namespace(saved.config, names.get("checkpoint_ns", ""))
-    arguments: Any = {"before": saved.config, "limit": 1, "filter": {"source": "input"}}
+def read_input(reader: Reader, step: Step) -> IOGenerator[Place | None]:
+    """The newest input that the graph of a superstep got before it; None if none is stored."""
+    place = in_namespace(step.saved.config, step.namespace)
+    arguments: Any = {"before": step.saved.config, "limit": 1, "filter": {"source": "input"}}
 
     def is_wanted(older: CheckpointTuple) -> bool:
         # Not every checkpointer knows all arguments of `list`.
-        is_older = older.checkpoint["id"] < saved.checkpoint["id"]
-        return is_older and older.metadata.get("source") == "input"
+        return older.checkpoint["id"] < step.id and older.metadata.get("source") == "input"
 
     def read() -> CheckpointTuple | None:
         return next(filter(is_wanted, reader.saver.list(place, **arguments)), None)
@@ -140,8 +139,8 @@ def input_before(reader: Reader, saved: CheckpointTuple) -> IOGenerator[Checkpoi
         async with aclosing(listing):  # a database keeps no cursor open
             return await anext((each async for each in listing if is_wanted(each)), None)
 
-    found: CheckpointTuple | None = yield from _ask(reader, place, IORequest(read, aread))
-    return found
+    saved = yield from _ask(reader, place, IORequest(read, aread))
+    return None if saved is None else (yield from _place_of(reader, saved))
 
 
 def in_namespace(

@@ -133,6 +133,11 @@ class Task:
         return set(self.interrupt_ids) <= {own, *inside}
 
     @property
+    def waits_below(self) -> bool:
+        """Whether a graph below it asked a human."""
+        return not self.owns_interrupts
+
+    @property
     def is_finished(self) -> bool:
         """Whether its node returned."""
         return any(channel not in _OF_UNFINISHED for channel, _ in self.writes)

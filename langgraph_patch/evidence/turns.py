@@ -20,7 +20,7 @@ from langgraph_patch._langgraph_graphs import graph_that_returns
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.checkpointer import Place, Reader, read_older, read_place
 from langgraph_patch.evidence.effects import is_equal
-from langgraph_patch.evidence.nested import graphs_below
+from langgraph_patch.evidence.nested import graphs_below, without
 from langgraph_patch.evidence.tasks import Task, configured_id
 from langgraph_patch.evidence.window import is_version, open_before
 from langgraph_patch.history.ids import digest_of
@@ -117,14 +117,6 @@ def _with_ids(messages: Sequence[BaseMessage], namespace: str) -> list[BaseMessa
         message if message.id else message.model_copy(update={"id": new_id})
         for message, new_id in zip(messages, ids, strict=True)
     ]
-
-
-def without(messages: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """The messages that are not among others."""
-    ids = {message.id for message in others} - {None}
-    unnamed = [message for message in others if message.id is None]
-    new = [message for message in messages if message.id not in ids]
-    return [m for m in new if not any(is_version(m, other) for other in unnamed)]
 
 
 def _changed(place: Place, below: Place) -> dict[str, Any]:

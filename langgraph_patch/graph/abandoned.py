@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -30,9 +31,9 @@ from langgraph_patch._langgraph_storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.checkpointer import Place, Reader, in_namespace
-from langgraph_patch.evidence.nested import namespace_of
+from langgraph_patch.evidence.nested import namespace_of, without
 from langgraph_patch.evidence.tasks import Task
-from langgraph_patch.evidence.turns import Turn, dropped_turns, without
+from langgraph_patch.evidence.turns import Turn, dropped_turns
 from langgraph_patch.evidence.window import called_in
 from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of
@@ -155,7 +156,12 @@ def repair_with_turns(
     added: list[BaseMessage] = []
     changes: list[Change] = []
     told: dict[str, _Told] = {}
-    for turn in abandoned.turns:
+    for whole_turn in abandoned.turns:
+        # The graph may have begun with the results of calls that are in the history above.
+        before = list(takewhile(lambda m: isinstance(m, ToolMessage), whole_turn.messages))
+        turn = replace(whole_turn, messages=whole_turn.messages[len(before) :])
+        added += before
+        changes += [_restored(message, index) for message in before]
         patch = yield from _repaired_turn(
             repairer, turn, config, used_ids, input_follows=input_follows
         )

@@ -3,8 +3,9 @@
 START leads to the repair node, and that leads where START led. A router of START then runs once, on
 a valid history. A healthy run has no further superstep, checkpoint or event.
 
-The superstep of the repair counts against the `recursion_limit` of the run. Values that the input
-has for one superstep only do not outlast it.
+The superstep of the repair counts against the `recursion_limit` of the run, and values that the
+input has for one superstep only do not outlast it. If a router of START reads a key that only the
+input has, the run passes unrepaired, and the node wrappers repair what the nodes read.
 """
 
 from __future__ import annotations
@@ -25,17 +26,19 @@ from langgraph_patch._langgraph import (
     is_called_by_node,
     node_of,
     runs_alone,
+    values_of,
 )
 from langgraph_patch._langgraph_graphs import (
     output_keys,
     parts_of_branch,
     put_branch,
     read_by_branches,
+    schema_keys,
     take_edges,
     take_routers,
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
-from langgraph_patch.errors import GraphError, MessagesError
+from langgraph_patch.errors import GraphError, MessagesError, refuses_gone_options
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.abandoned import NAME, Abandoned, abandoned_turns, repair_with_turns
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
@@ -115,6 +118,7 @@ class PatchNode(GeneratorRunnable):
     _output_keys: Collection[str] = ()
     _builder: Any = None
 
+    @refuses_gone_options
     def __init__(
         self,
         *,
@@ -241,6 +245,10 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
     node = EntryNode(repairers, builder)
     builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
 
+    # Behind the repair, a router of START would not find a key that only the input has.
+    known = frozenset(schema_keys(builder))
+    reads_input = any(parts_of_branch(each)[2] is None for each in branches.values())
+
     def check(state: Any, config: RunnableConfig) -> IOGenerator[str | None]:
         """The repair node, if a history is to be repaired. All edges from START agree."""
         histories = [(each, history_after(state, each.messages_key, config)) for each in repairers]
@@ -249,6 +257,9 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
             # If the checkpoints cannot be read, the node says so: START would not run again.
             turns = yield from abandoned_turns(repairer, history, config, builder)
             needed = needed or turns is not None
+        if needed and reads_input:
+            run_input = values_of(config, [START], fresh=False).get(START)
+            needed = not (isinstance(run_input, dict) and run_input.keys() - known)
         return NAME if needed else None
 
     for target in targets:

@@ -35,17 +35,20 @@ from langgraph_patch._langgraph import (
 from langgraph_patch._langgraph_graphs import (
     branches_into,
     call_with_state,
+    handles_errors,
+    has_cache,
     input_of_node,
     is_started_by_edges,
     node_runnables,
     parts_of_branch,
     put_branch,
     route_edge,
+    sends_each_call,
     take_routers,
     tool_messages_key,
     with_functions,
 )
-from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import GraphError
 from langgraph_patch.evidence.effects import ROUTERS
 from langgraph_patch.graph.coverage import tool_node_in
@@ -60,9 +63,9 @@ PLACE: Final = "langgraph_patch"
 
 
 def recordable(builder: StateGraph[Any, Any, Any, Any], nodes: Iterable[str]) -> dict[str, str]:
-    """Those of these nodes with a `ToolNode` whose calls can be sent one by one.
+    """Those of these nodes with a `ToolNode` whose calls are to be sent one by one.
 
-    A WARNING names each other one.
+    A node whose calls are sent already stays as it is. A WARNING names each other one.
 
     Args:
         builder: The graph.
@@ -74,16 +77,31 @@ def recordable(builder: StateGraph[Any, Any, Any, Any], nodes: Iterable[str]) ->
     keys: dict[str, str] = {}
     for node in nodes:
         tool_node = tool_node_in(node_runnables(builder)[node])
-        if type(tool_node) is ToolNode and is_started_by_edges(builder, node):
-            keys[node] = tool_messages_key(tool_node)
-        else:
+        if sends_each_call(builder, node):
+            continue
+        if reason := _why_not(builder, node, tool_node):
             logger.warning(
-                "record=True does not record the calls of the node %r one by one: it is deferred, "
-                "a subclass of ToolNode, or started by a Command or by an edge from several nodes. "
-                "They run as one task, whose results are lost if one of them pauses or fails",
+                "record=True does not record the calls of the node %r one by one: it %s. They run "
+                "as one task, whose results are lost if one of them pauses or fails",
                 node,
+                reason,
             )
+        else:
+            keys[node] = tool_messages_key(tool_node)
     return keys
+
+
+def _why_not(builder: Any, node: str, tool_node: ToolNode | None) -> str | None:
+    """Why the calls of a `ToolNode` cannot be sent one by one; None if they can."""
+    if type(tool_node) is not ToolNode:
+        return "is a subclass of ToolNode"
+    if has_cache(builder, node):
+        return "has a cache, whose keys would be those of the call without the state"
+    if handles_errors(builder, node):
+        return "has an error handler, which would get the call in place of the state"
+    if not is_started_by_edges(builder, node):
+        return "is deferred, or started by a Command or by an edge from several nodes"
+    return None
 
 
 def fan_out(builder: StateGraph[Any, Any, Any, Any], keys: Mapping[str, str]) -> None:
@@ -113,15 +131,19 @@ def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> 
         return
     behind = f"{node}{ROUTERS}"
     schema, _ = input_of_node(builder, node)
-    builder.add_node(behind, _write_nothing)
+    builder.add_node(behind, _Nothing())
     for name, branch in routers.items():
         *_, own_schema = parts_of_branch(branch)
         put_branch(builder, behind, name, branch, input_schema=own_schema or schema)
     builder.add_edge(node, behind)
 
 
-def _write_nothing(state: Any) -> None:
-    """The node with the routers of a `ToolNode`."""
+class _Nothing(GeneratorRunnable):
+    """The node with the routers of a `ToolNode`. It writes nothing."""
+
+    def run(self, *_: Any, **__: Any) -> IOGenerator[None]:
+        """Do nothing; LangGraph accepts a timeout because it can be awaited."""
+        yield from ()
 
 
 # --- before the tool node ------------------------------------------------------------------

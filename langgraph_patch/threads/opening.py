@@ -23,10 +23,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.threads.keys import class_names
+from langgraph_patch.errors import OptionError, StoreError, ThreadError, quoted
 from langgraph_patch.threads.server import open_server
-from langgraph_patch.threads.server_client import StoreFailedError
+from langgraph_patch.threads.stored import SERVER_IS_READ
 
 
 def open_database(
@@ -49,7 +48,8 @@ def open_database(
 
     Raises:
         ThreadError: If there is no such database, or it holds no threads, or it would run code
-            when it is read, or it fails while it is open.
+            when it is read. A LangGraph Server cannot be opened for writing.
+        StoreError: If it fails while it is open.
         OptionError: If it is a PostgreSQL database, and psycopg is not installed.
 
     Examples:
@@ -63,27 +63,17 @@ def open_database(
     if target.startswith(("postgresql://", "postgres://")):
         return _open_postgres(target, used, write=write)
     if target.startswith(("http://", "https://")):
+        if write:
+            raise ThreadError(SERVER_IS_READ)
         return open_server(target)
-    if "://" in target or re.search(r"password\s*=", target, re.IGNORECASE):
+    is_uri = re.search(r"://|^\w+:/|@.*[:/]|password\s*=", target, re.IGNORECASE)
+    if is_uri and not os.path.exists(target):  # noqa: PTH110 - never raises
         raise ThreadError(
             "This is not a supported database: expected a URI that begins with postgresql:// or "
             "postgres:// (PostgreSQL), or with http:// or https:// (LangGraph Server), or the "
             "path of a SQLite file."
         )
     return _open_sqlite(target, used, write=write)
-
-
-def is_database_failure(error: BaseException) -> bool:
-    """Whether the database failed (locked, lost, shut down), and not the reading of one thread."""
-    if isinstance(error, StoreFailedError):
-        return True
-    if "OperationalError" in class_names(error, "sqlite3"):
-        # Without a code it is an error of Python, for text that is not UTF-8 in one row.
-        return getattr(error, "sqlite_errorcode", None) is not None
-    names = class_names(error, "psycopg")
-    # A statement that took too long concerns one thread: the next one may be smaller.
-    failures = {"OperationalError", "InterfaceError", "ProgrammingError"}
-    return bool(names & failures) and "QueryCanceled" not in names
 
 
 def _not_ordinary(database: str, table: str) -> ThreadError:
@@ -101,15 +91,10 @@ def _no_checkpoint(database: str) -> ThreadError:
 # --- SQLite ------------------------------------------------------------------------------
 
 
-_SECONDS = 2.0  # to wait for the lock of another process
+_SECONDS = 30.0  # to wait for the lock of another process
 
 _TRIGGERS = """SELECT name FROM sqlite_master
 WHERE type = 'trigger' AND lower(tbl_name) IN ('checkpoints', 'writes')"""
-
-_READ_ONLY = (
-    "it cannot be opened: may this user write the file and its directory? If not, copy it, and its "
-    "log (-wal) if there is one, and name the copy."
-)
 
 
 @contextmanager
@@ -120,31 +105,47 @@ def _open_sqlite(
 
     from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415 - as above
 
+    class ReadSaver(SqliteSaver):
+        def setup(self) -> None:
+            """Do not change the tables."""
+
     if not os.path.isfile(target):  # noqa: PTH113 - a name with a null character is no file
-        raise ThreadError(f"{target!r:.200} is no file: expected a SQLite database.")
-    # SQLite would read it all the same, and leave a log that the application could not write.
-    if not os.access(target, os.W_OK):
-        raise ThreadError(f"{target!r}: {_READ_ONLY}")
-    path = Path(target)
+        raise ThreadError(f"{quoted(target)} is no file: expected a SQLite database.")
+    path = Path(target).resolve()
+    mode = _mode_of(path, write=write)
     try:
-        uri = f"{path.absolute().as_uri()}?mode=rw"
+        uri = f"{path.as_uri()}?{mode}"
         conn = sqlite3.connect(uri, uri=True, timeout=_SECONDS, check_same_thread=False)
         with closing(conn):
             # The log of a process that was killed is not written into the file when it is closed.
             # Python can switch that off from 3.12 on. Without a `-shm` file it is a copy, and
             # SQLite leaves files behind unless it writes the log into it.
-            has_log = Path(f"{path.resolve()}-shm").exists()
+            has_log = Path(f"{path}-shm").exists()
             if sys.version_info >= (3, 12) and has_log and not write:
                 conn.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE)
             _check_sqlite(conn, target, write=write)
-            saver = SqliteSaver(conn, serde=serde)
-            saver.is_setup = not write  # the setup changes the tables
-            yield saver
+            yield (SqliteSaver if write else ReadSaver)(conn, serde=serde)
     except sqlite3.Error as error:
-        raise ThreadError(
+        raise StoreError(
             f"{target!r}: {error}. Is it the SQLite database that LangGraph writes to, and does no "
             f"other process lock it? A damaged file is recovered with `sqlite3 FILE .recover`."
         ) from error
+
+
+def _mode_of(path: Path, *, write: bool) -> str:
+    """How a file is opened: one that may only be read has no log, or it would not be read."""
+    places = (path, path.parent)
+    if all(os.access(place, os.W_OK) for place in places):
+        # A file that is opened for reading alone leaves a log that its owner cannot delete.
+        return "mode=rw"
+    logs = [Path(f"{path}{end}") for end in ("-wal", "-journal")]
+    if write or any(log.exists() and log.stat().st_size for log in logs):
+        raise ThreadError(
+            f"{str(path)!r}: this user may not write the file or its directory"
+            + ("." if write else ", and a log (-wal) beside it has to be read too.")
+            + " Copy it, with its log if there is one, and name the copy."
+        )
+    return "mode=ro&immutable=1"
 
 
 def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
@@ -184,7 +185,7 @@ def _is_ordinary(conn: Any, table: str) -> bool:
 _POSTGRES = "The PostgreSQL database"
 _POSTGRES_TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 
-_LIMITS = "-c row_security=off -c lock_timeout=5s -c statement_timeout=60s"
+_LIMITS = "-c row_security=off -c lock_timeout=15s -c statement_timeout=60s"
 """A policy that hides rows is an error; nothing is waited for without an end."""
 
 # These use only what is in pg_catalog, whatever the search path of the connection has.
@@ -211,7 +212,7 @@ _CALLED = {
     "functions": ["array_agg", "convert_to", "jsonb_each_text"],
     "operators": ["=", "<>", "<", "<=", ">", "->", "->>", "@>"],
 }
-"""What the queries of a `PostgresSaver` and of `keys` call by a name that a schema may redefine."""
+"""What the queries of a `PostgresSaver` and of `listing` call by names that may be redefined."""
 
 
 @contextmanager
@@ -239,7 +240,7 @@ def _open_postgres(
             yield _in_transactions(PostgresSaver, conn)(conn, serde=serde)
         except psycopg.Error as error:
             first, *_ = str(error).strip().splitlines() or [type(error).__name__]
-            raise ThreadError(
+            raise StoreError(
                 f"{_POSTGRES}: {first}. Is it the database that LangGraph writes to, and does no "
                 f"other process lock its tables?"
             ) from error
@@ -280,7 +281,7 @@ def _connection(uri: str, settings: str, psycopg: Any) -> Any:
     except (psycopg.Error, ValueError):
         pass
     # Outside of `except`: the context of the error, and its text, may hold a password.
-    raise ThreadError(
+    raise StoreError(
         f"{_POSTGRES}: {problem}. Is the server running, and are host, port, user, password and "
         f"database right? Special characters in them must be %-encoded. Name the server itself, "
         f"not a pooler before it; psql with the same URI says more."

@@ -1,83 +1,64 @@
 """Repair one stored thread, or say why it is left as it is.
 
-The repair of a thread in a checkpointer has four steps. Nothing is written before the last one.
+There is one path: read, plan, stage, check, put, read back.
 
 1. Read the newest checkpoint, plan the repair of its history, and check that it may be written.
 2. Stage it in memory, with what finished tasks wrote: a repair that is written first would destroy
-   that (`staging`).
-3. Make one checkpoint of it, with the repaired history and without tasks, and check that one.
-4. Compare: is the checkpoint that was read still the newest? Then write the new one behind it, and
+   that (`staging`). Make one checkpoint of it, without tasks, and check that one.
+3. Compare: is the checkpoint that was read still the newest? Then put the new one behind it, and
    read it back.
 
-The reducers and the breakpoints are those of the application's graph. Without it, what depends on
-them is refused. `server_repair` has the steps for a server.
+Nothing is written before the last step. A repair writes messages and no other state key, and needs
+no code of the application. What would depend on it is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
-from langgraph.checkpoint.serde.types import ERROR, TASKS
-from langgraph.types import Send
+from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
+from langgraph.checkpoint.serde.types import ERROR
 
-from langgraph_patch._langgraph_storage import (
-    accepted_input,
-    due_channels,
-    state_keys,
-    triggered_node,
-)
-from langgraph_patch._sansio import IOGenerator, asynchronous, call_method, synchronous
-from langgraph_patch.errors import ThreadError
+from langgraph_patch._langgraph_storage import accepted_input, state_keys
+from langgraph_patch._sansio import run_sync
+from langgraph_patch.errors import OptionError, quoted
+from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.repairer import Repair, Repairer
+from langgraph_patch.evidence.recover import Recovery, recover_evidence
+from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.graph.state import unknown_key_error
-from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.pairing import read_history
+from langgraph_patch.history.patch import Patch, changes_history
 from langgraph_patch.history.placeholders import Placeholder
-from langgraph_patch.threads.keys import delete_checkpoint
-from langgraph_patch.threads.plan import (
-    KILLED,
-    MOVED,
-    NEEDS_GRAPH,
-    OnPause,
-    Refused,
-    RepairOptions,
-    Stopped,
-    check_due,
-    plan_repair,
-    with_committed,
-)
-from langgraph_patch.threads.reports import ThreadRepair
-from langgraph_patch.threads.server import Activity, LangGraphServer
-from langgraph_patch.threads.server_repair import repair_on_server
+from langgraph_patch.threads.listing import delete_checkpoint
+from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
+from langgraph_patch.threads.server import Activity
 from langgraph_patch.threads.staging import finished_work, id_after, new_checkpoint, staged
 from langgraph_patch.threads.stored import (
+    activity_of,
+    address_of,
+    age_of,
     are_same,
+    checked_saver,
     history_of,
     interrupts_of,
-    starts_tasks,
-)
-from langgraph_patch.threads.target import (
-    activity_of,
-    key_of,
-    newest_config,
-    opened,
+    is_ambiguous,
     other_checkpoint,
     read_newest,
-    read_with_blocked,
-    subgraph_in,
+    starts_tasks,
 )
 
-# --- repair ------------------------------------------------------------------------------
+OnPause = Literal["keep", "abandon"]
 
 
-@synchronous
 def repair_thread(
-    target: Any,
+    saver: BaseCheckpointSaver[Any],
     config: RunnableConfig,
     *,
     on_pause: OnPause = "keep",
@@ -88,22 +69,17 @@ def repair_thread(
     messages_key: str = "messages",
     recover: bool = True,
     reconcile: Mapping[str, Lookup] | None = None,
-    replace_foreign: bool = False,
-) -> IOGenerator[ThreadRepair]:
+) -> ThreadRepair:
     """Repair the tool-call history of one stored thread, so that it accepts its next message.
 
     Nothing is written if the thread is healthy, if it waits for a human, if it is too young, or
     if the repair would not be safe. The result says so. The checkpoint before the repair stays,
     as the parent of the new one, which has `{"langgraph_patch": "repair"}` in its metadata:
-    `saver.list(None, filter={"langgraph_patch": "repair"})` lists all repairs. `arepair_thread` is
-    the asynchronous form.
+    `saver.list(None, filter={"langgraph_patch": "repair"})` lists all repairs.
 
     Args:
-        target: The checkpointer that holds the thread. Or the compiled graph that the application
-            runs, with that checkpointer: it is needed for a state with a `DeltaChannel`, if
-            finished tasks wrote other state keys, and to know whether a thread without a recorded
-            error waits at a breakpoint; the reason of a refused repair says so. Or the client of a
-            LangGraph Server (`langgraph_sdk.get_sync_client`), or a `LangGraphServer`.
+        saver: The checkpointer that holds the thread, synchronous. A service calls this function
+            in a thread: `await asyncio.to_thread(repair_thread, saver, config)`.
         config: Names the thread (`thread_id`). To repair the history of a subgraph that keeps its
             own, add its namespace (`checkpoint_ns`). With a `checkpoint_id`, nothing is done
             unless that checkpoint is the newest.
@@ -112,8 +88,7 @@ def repair_thread(
             wait get a placeholder. Default: `"keep"`.
         min_age: How old the newest checkpoint must be, in seconds. In a younger thread a tool may
             still be running. Default: 60.
-        force: Whether to repair a younger thread too, and a thread that another graph seems to
-            have written. Default: False.
+        force: Whether to repair a younger thread too. Default: False.
         dry_run: Whether to stop before anything is written; the result has the patch. Default:
             False.
         placeholder: The text of the tool message for a call without a result: one text for all
@@ -127,25 +102,22 @@ def repair_thread(
         reconcile: For the name of a tool, a function that is called with a `DanglingCall` if the
             checkpoints do not show what happened to a call of that tool (its cause is `unknown`,
             `cancelled` or `awaiting_input`). It returns the result, a text or a `ToolMessage`,
-            or None if it does not know more. In `arepair_thread` it may be asynchronous.
-            Default: None.
-        replace_foreign: Whether to treat the tool messages that deepagents or
-            langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
-            replaced by the recorded result, or by a placeholder with the recorded cause.
-            Default: False, such messages count as results.
+            or None if it does not know more. Default: None.
 
     Returns:
         What was done, or why nothing was done.
 
     Raises:
-        ThreadError: If there is no such thread, if the namespace belongs to one run of a node, if
-            the checkpoint cannot be read, or if a LangGraph Server cannot be reached.
-        GraphError: If `target` is none of these, or is a graph without a checkpointer, or if
-            there is no such subgraph or state key.
-        OptionError: If an option has an invalid value.
+        ThreadError: If there is no such thread, if the namespace belongs to one run of a node, or
+            if the checkpoint cannot be read. The threads of a LangGraph Server are not repaired
+            over its API.
+        GraphError: If a graph was passed in the place of its checkpointer, or if there is no such
+            state key.
+        OptionError: If an option has an invalid value, or the checkpointer is asynchronous.
         MessagesError: If the value of `messages_key` is not a list of messages.
         EvidenceError: If the checkpointer fails while older checkpoints are searched.
-        Exception: What a `placeholder` callable or the checkpointer raises.
+        Exception: What a `placeholder` callable or the checkpointer raises. If the thread may have
+            been written before that, the error has a note that says so.
 
     Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -170,40 +142,40 @@ def repair_thread(
         recover="required" if recover else False,
         reconcile=reconcile,
     )
-    options = RepairOptions(
-        repairer=repairer, on_pause=on_pause, min_age=min_age, force=force, dry_run=dry_run
-    )
-    saver, graph = opened(target)
-    newest = newest_config(config)
-    key = key_of(newest)
-    if isinstance(saver, LangGraphServer) and key.namespace:
-        raise ThreadError(
-            f"The API of LangGraph Server cannot write the history of the subgraph "
-            f"{key.namespace!r} alone: repair it with the checkpointer of the server."
-        )
-    base, blocked = yield from read_with_blocked(saver, newest)
-    if base is None:
-        return ThreadRepair(*key, "healthy")
-    before = base.checkpoint["id"]
-    if reason := other_checkpoint(config, before):
-        return ThreadRepair(*key, "moved", reason, before=before)
+    options = _Options(repairer, on_pause, min_age, force)
+    saver = checked_saver(saver, server=False)
+    address = address_of(config)
+    base, blocked = _read_with_blocked(saver, address)
+    before, names = base.checkpoint["id"], (address.thread_id, address.namespace)
+    if reason := other_checkpoint(address, before):
+        return ThreadRepair(*names, "moved", reason, before=before)
+    thread = _Thread(options, address.newest, saver, base, blocked)
     try:
-        if isinstance(saver, LangGraphServer):
-            patch, after = yield from repair_on_server(saver, base, options)
-        else:
-            own = subgraph_in(graph, key.namespace)
-            thread = _Thread(options, newest, saver, graph, own, base, blocked)
-            patch, after = yield from _repair(thread)
+        patch, repaired, messages = _prepared(thread)
+        if not dry_run:
+            _put(thread, repaired, messages)
     except Stopped as stop:
-        return ThreadRepair(*key, stop.outcome, stop.reason, before=before)
-    return ThreadRepair(*key, "repaired" if after else "planned", None, patch, before, after)
+        return ThreadRepair(*names, stop.outcome, stop.reason, before=before)
+    if dry_run:
+        return ThreadRepair(*names, "planned", None, patch, before)
+    return ThreadRepair(*names, "repaired", None, patch, before, repaired.checkpoint["id"])
 
 
-arepair_thread = asynchronous(repair_thread)
-"""Repair a thread as `repair_thread` does, over an asynchronous checkpointer or client."""
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The options of `repair_thread`, which documents them."""
 
+    repairer: Repairer
+    on_pause: OnPause
+    min_age: float
+    force: bool
 
-# --- the steps ---------------------------------------------------------------------------
+    def __post_init__(self) -> None:
+        if self.on_pause not in ("keep", "abandon"):
+            raise OptionError(f"on_pause={quoted(self.on_pause)}: expected 'keep' or 'abandon'.")
+        age = self.min_age
+        if not isinstance(age, int | float) or not 0 <= age < float("inf"):
+            raise OptionError(f"min_age={quoted(age)}: expected seconds, 0 or more.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,176 +184,231 @@ class _Thread:
 
     Attributes:
         options: The options of the repair.
-        config: Names its newest checkpoint.
-        saver: The checkpointer of the application.
-        own_graph: The application's graph; None if it was not passed.
-        graph: This graph, or its subgraph, that has the history; None if it was not passed.
+        address: Names its newest checkpoint.
+        saver: Its checkpointer.
         base: The checkpoint that is repaired.
         blocked: The classes in it that were not loaded.
     """
 
-    options: RepairOptions
-    config: RunnableConfig
+    options: _Options
+    address: Address
     saver: BaseCheckpointSaver[Any]
-    own_graph: Any
-    graph: Any
     base: CheckpointTuple
     blocked: Sequence[str]
 
     @property
-    def next_nodes(self) -> set[str]:
-        """The nodes that come next."""
-        values = self.base.checkpoint["channel_values"]
-        nodes = {triggered_node(channel) or "" for channel in due_channels(values)} - {""}
-        sends = values.get(TASKS) or ()
-        return {*nodes, *(send.node for send in sends if isinstance(send, Send))}
+    def messages_key(self) -> str:
+        """The state key of the history."""
+        return self.options.repairer.messages_key
 
-    @property
-    def may_wait(self) -> bool:
-        """Whether tasks are due, and no recorded error says that a run has ended."""
-        writes = self.base.pending_writes or ()
-        return starts_tasks(self.base) and not any(c == ERROR for _, c, _ in writes)
-
-    def history(self, saved: CheckpointTuple) -> IOGenerator[list[BaseMessage]]:
-        """The history of a checkpoint of the thread."""
-        return (yield from history_of(self.saver, saved, self.options.messages_key)) or []
+    def plan(self, messages: list[BaseMessage]) -> Patch:
+        """The repair of a history of the thread."""
+        return plan_repair(self.saver, self.base.config, messages, self.options.repairer)
 
 
-def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
-    """Returns the patch and the id of the checkpoint that has it; None for a dry run."""
-    options, base, key = thread.options, thread.base, thread.options.messages_key
-    # 1. Look.
+# --- read --------------------------------------------------------------------------------
+
+
+def _read_with_blocked(
+    saver: BaseCheckpointSaver[Any], address: Address
+) -> tuple[CheckpointTuple, list[str]]:
+    """The newest checkpoint, and the classes in it that LangGraph's serializer does not load."""
+    events: list[Mapping[str, Any]] = []
+    unregister = register_serde_event_listener(events.append)
+    try:
+        saved = read_newest(saver, address)
+    finally:
+        unregister()
+    blocked = {f"{e['module']}:{e['name']}" for e in events if e["kind"] == "msgpack_blocked"}
+    return saved, sorted(blocked)
+
+
+# --- plan --------------------------------------------------------------------------------
+
+
+def plan_repair(
+    saver: BaseCheckpointSaver[Any],
+    config: RunnableConfig,
+    messages: list[BaseMessage],
+    repairer: Repairer,
+) -> Patch:
+    """The repair of a history, with what the checkpoints of the thread recorded.
+
+    A placeholder gives way only to what states more: a recorded result, or a cause for an unknown
+    one. Recovered results name the effects on other state keys, which are not restored.
+
+    Args:
+        saver: The checkpointer.
+        config: The checkpoint that has the history.
+        messages: The history.
+        repairer: Has the options of the repair.
+
+    Raises:
+        EvidenceError: If the checkpointer raises.
+    """
+    reading, recovery = read_history(messages), Recovery()
+    if repairer.recover:
+        key, calls = repairer.messages_key, reading.without_result
+        search = recover_evidence(
+            saver, config, reading.messages, calls, messages_key=key, required=True
+        )
+        recovery = run_sync(search)
+    # The repair ends the pause that was found.
+    evidence = {
+        key: replace(finding, detail=None) if finding.detail == "paused" else finding
+        for key, finding in recovery.evidence.items()
+    }
+    recovery = replace(recovery, evidence=evidence)
+    return run_sync(repairer.repair_with(recovery, reading, {}, restore=False)).patch
+
+
+def _with_committed(first: Patch, patch: Patch) -> Patch:
+    """The repair of a history to which finished tasks wrote, as one of the history before that.
+
+    Args:
+        first: The repair of the history before.
+        patch: The repair of the history with what they wrote.
+    """
+    ids = {message.id for message in first.before}
+    results = [m for m in patch.before if isinstance(m, ToolMessage) and m.id not in ids]
+    written = {message.tool_call_id: message for message in results}
+    kept = [
+        replace(change, kind="recovered", cause=None, after=written[change.tool_call_id])
+        for change in first.changes
+        if change.kind in ("inserted", "recovered") and change.tool_call_id in written
+    ]
+    return Patch(patch.messages, (*kept, *patch.changes), first.before)
+
+
+# --- check and stage ---------------------------------------------------------------------
+
+
+def _prepared(thread: _Thread) -> tuple[Patch, CheckpointTuple, list[BaseMessage]]:
+    """The patch, the checkpoint to write, and the history that it has.
+
+    Raises:
+        Stopped: If there is nothing to repair, or it may not be written.
+    """
+    base, key = thread.base, thread.messages_key
+    if key not in (known := base.checkpoint["channel_versions"]):
+        raise unknown_key_error(key, known)
     id_after(base)
-    _check_key(thread)
-    stored = yield from thread.history(base)
-    activity = yield from _activity(thread)
-    plan = yield from _plan(thread, stored, activity)
-    check_due(base, plan.patch, options, activity)
-    _check_graph(thread)
-
-    # 2. Stage what finished tasks wrote.
-    stage = yield from staged(thread.saver, base, key, thread.own_graph, thread.graph)
-    finished = yield from finished_work(stage)
+    stored = history_of(thread.saver, base, key) or []
+    patch = thread.plan(stored)
+    _check_due(thread, patch, activity_of(thread.saver, base))
+    _check_safe(thread)
+    stage = staged(thread.saver, base, key, stored)
+    finished = finished_work(stage)
     history = stage.history(finished)
     ids = {message.id for message in history}
     if lost := sum(message.id not in ids for message in stored):
         raise Refused(
-            f"{lost} of its {len(stored)} messages would be lost: a finished node removes them, or "
-            f"the graph is not the one that wrote this thread"
+            f"{lost} of its {len(stored)} messages would be lost: a finished node removes them"
         )
-    patch = plan.patch
+    messages = patch.messages
     if not are_same(history, stored):
-        plan = yield from _plan(thread, history, activity)
-        patch = with_committed(patch, plan.patch)
-
-    # 3. Make the new checkpoint, and check it.
-    repaired = yield from new_checkpoint(stage, finished, plan.patch.messages, plan.restored)
-    if options.dry_run:
-        return patch, None
-    # 4. Write it.
-    yield from _write(thread, repaired, plan.patch.messages)
-    return patch, repaired.checkpoint["id"]
+        rest = thread.plan(history)
+        messages, patch = rest.messages, _with_committed(patch, rest)
+    return patch, new_checkpoint(stage, finished, messages), messages
 
 
-def _plan(
-    thread: _Thread, messages: list[BaseMessage], activity: Activity | None
-) -> IOGenerator[Repair]:
-    """The repair of a history of the thread. A live pause keeps the turn that waits."""
-    options, base, graph = thread.options, thread.base, thread.graph
-    channels = None if graph is None else graph.channels
-    plan = plan_repair(thread.saver, base.config, messages, options, channels=channels)
-    return (yield from plan)
+def _check_due(thread: _Thread, patch: Patch, activity: Activity | None) -> None:
+    """Check that there is something to repair, and that it may be written now."""
+    options = thread.options
+    if activity == "waiting" and options.on_pause == "keep":
+        raise Stopped(
+            "paused", "it waits for a human: answer it, or abandon the pause (on_pause='abandon')"
+        )
+    if not changes_history(patch):
+        ends = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
+        raise Stopped("paused", ends) if activity else Stopped("healthy")
+    age = age_of(thread.base)
+    if age < options.min_age and not options.force:
+        raise Stopped(
+            "young",
+            f"its newest checkpoint is {age:.0f} s old and a tool may be running: wait until it is "
+            f"{options.min_age:.0f} s old, or force the repair",
+        )
 
 
-# --- look --------------------------------------------------------------------------------
-
-
-def _check_key(thread: _Thread) -> None:
-    """Check that the state has the key of the history.
-
-    Raises:
-        GraphError: If it has no such key.
-    """
-    graph, key = thread.graph, thread.options.messages_key
-    known = thread.base.checkpoint["channel_versions"] if graph is None else graph.channels
-    if key not in known:
-        raise unknown_key_error(key, known)
-
-
-def _activity(thread: _Thread) -> IOGenerator[Activity | None]:
-    """Whether the thread waits for a human: for an answer, or where its graph stops."""
-    activity = yield from activity_of(thread.saver, thread.base)
-    if activity or thread.graph is None or not thread.may_wait:
-        return activity
-    before, after = thread.graph.interrupt_before_nodes, thread.graph.interrupt_after_nodes
-    is_breakpoint = after or before == "*" or thread.next_nodes & set(before)
-    return "waiting" if is_breakpoint else None
-
-
-def _check_graph(thread: _Thread) -> None:
-    """Check that nothing depends on what the graph does not know.
-
-    Raises:
-        Stopped: If something does.
-    """
+def _check_safe(thread: _Thread) -> None:
+    """Check that nothing depends on what only the graph of the application knows."""
     options, base = thread.options, thread.base
     if accepted_input(base) is not None:
-        raise Refused(KILLED)
+        raise Refused(
+            "a run was stopped before its first superstep: continue it with invoke(None) first"
+        )
     if thread.blocked:
         names = ", ".join(thread.blocked)
         raise Refused(
             f"its state holds classes that were not loaded ({names}): allow them in the serializer "
             f"of the checkpointer (--trust {thread.blocked[0]})"
         )
-    if thread.graph is not None:
-        lacking = thread.next_nodes - {*thread.graph.nodes}
-        if lacking and not options.force:
-            raise Refused(
-                f"the graph has no node {min(lacking)!r}, which comes next in this thread: repair "
-                f"it with the graph that the application runs, or force the repair"
-            )
-        return
-    if not isinstance(base.checkpoint["channel_values"].get(options.messages_key), list):
-        raise Refused(NEEDS_GRAPH.format("its history is in a DeltaChannel"))
-    written = {channel for _, channel, _ in base.pending_writes or ()}
-    others = {*state_keys(written)} - {options.messages_key}
+    if is_ambiguous(thread.saver, base, thread.messages_key):
+        raise Refused(
+            f"all messages of its DeltaChannel were removed once, which the reducer of LangGraph "
+            f"ignores and others obey: {_PATCHED} it"
+        )
+    writes = base.pending_writes or ()
+    others = {*state_keys({channel for _, channel, _ in writes})} - {thread.messages_key}
     if others:
         named = ", ".join(map(repr, sorted(others)))
-        raise Refused(NEEDS_GRAPH.format(f"finished tasks wrote the state key {named}"))
-    if options.on_pause == "keep" and thread.may_wait and not interrupts_of(base):
-        raise Stopped("paused", NEEDS_GRAPH.format(_KILLED_OR_WAITS))
+        raise Refused(
+            f"finished tasks wrote the state key {named}: {_PATCHED} it and restores that"
+        )
+    is_over = any(channel == ERROR for _, channel, _ in writes) or interrupts_of(base)
+    if options.on_pause == "keep" and starts_tasks(base) and not is_over:
+        raise Stopped(
+            "paused",
+            f"a run of it was stopped without a recorded error, or it waits at a breakpoint, which "
+            f"only its graph shows: {_PATCHED} it; or abandon the pause (on_pause='abandon')",
+        )
 
 
-_KILLED_OR_WAITS = (
-    "a run of it was stopped without a recorded error, or it waits at a breakpoint, which only "
-    "the graph shows; or abandon the pause (on_pause='abandon')"
+_PATCHED = "with with_patching, the next message repairs"
+
+
+# --- put and read back -------------------------------------------------------------------
+
+
+def _put(thread: _Thread, repaired: CheckpointTuple, messages: Sequence[BaseMessage]) -> None:
+    """Write the checkpoint, if nothing was written since the repair began, and read it back."""
+    saver, base, checkpoint = thread.saver, thread.base, repaired.checkpoint
+    if _identity(base) != _identity(read_newest(saver, thread.address)):
+        raise Stopped("moved", _MOVED)
+    old = base.checkpoint["channel_versions"]
+    new = {k: v for k, v in checkpoint["channel_versions"].items() if v != old.get(k)}
+    with maybe_written(thread.address):
+        saver.put(base.config, checkpoint, repaired.metadata, new)
+        newest = read_newest(saver, thread.address)
+        if newest.checkpoint["id"] != checkpoint["id"]:
+            raise Stopped("moved", _MOVED)
+        read = history_of(saver, newest, thread.messages_key) or []
+        if starts_tasks(newest) or not are_same(read, messages):
+            delete_checkpoint(saver, replace(thread.address, checkpoint_id=checkpoint["id"]))
+            raise Refused("the database did not return what was written to it")
+
+
+_MOVED = (
+    "something else wrote to it during the repair, and that write takes precedence: scan it again"
 )
 
 
-# --- write -------------------------------------------------------------------------------
+@contextmanager
+def maybe_written(address: Address) -> Iterator[None]:
+    """Note on each error that the thread may have been written before it."""
+    try:
+        yield
+    except Stopped:
+        raise
+    except BaseException as error:
+        error.add_note(f"{MAYBE_WRITTEN} {address.thread_id!r}")
+        raise
 
 
-def _write(
-    thread: _Thread, repaired: CheckpointTuple, messages: Sequence[BaseMessage]
-) -> IOGenerator[None]:
-    """Write the checkpoint, if nothing was written since the repair began, and read it back."""
-    base, checkpoint = thread.base, repaired.checkpoint
-    if _identity(base) != _identity((yield from read_newest(thread.saver, thread.config))):
-        raise Stopped("moved", MOVED)
-    old = base.checkpoint["channel_versions"]
-    new = {k: v for k, v in checkpoint["channel_versions"].items() if v != old.get(k)}
-    yield from call_method(thread.saver, "put", base.config, checkpoint, repaired.metadata, new)
-    newest = yield from read_newest(thread.saver, thread.config)
-    if newest is None or newest.checkpoint["id"] != checkpoint["id"]:
-        raise Stopped("moved", MOVED)
-    read = yield from thread.history(newest)
-    if starts_tasks(newest) or not are_same(read, messages):
-        yield from delete_checkpoint(thread.saver, key_of(thread.config), checkpoint["id"])
-        raise Refused("the database did not return what was written to it")
+MAYBE_WRITTEN = "May have been written: thread"
 
 
-def _identity(saved: CheckpointTuple | None) -> tuple[str, list[Any]] | None:
+def _identity(saved: CheckpointTuple) -> tuple[str, list[Any]]:
     """The id of a checkpoint, and the pending writes without their values, which may differ."""
-    if saved is None:
-        return None
     return saved.checkpoint["id"], [write[:2] for write in saved.pending_writes or ()]

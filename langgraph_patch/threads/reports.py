@@ -12,7 +12,22 @@ from langgraph_patch.history.repair import Change
 from langgraph_patch.view import notebook_html, report_view
 
 ThreadStatus = Literal["healthy", "damaged", "paused", "unreadable"]
-Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "busy", "moved", "refused"]
+Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "moved", "refused"]
+
+
+class Stopped(Exception):  # noqa: N818 - no error: an outcome
+    """Why a repair is not written: its outcome and the reason, None for a healthy thread."""
+
+    def __init__(self, outcome: Outcome, reason: str | None = None) -> None:
+        super().__init__(outcome, reason)
+        self.outcome, self.reason = outcome, reason
+
+
+class Refused(Stopped):
+    """Why a repair would not be safe."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("refused", reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +37,13 @@ class ThreadReport:
     Attributes:
         thread_id: The id of the thread.
         namespace: The namespace of the graph that holds the history; `""` is the root graph.
-        status: `healthy`; `damaged` (a model would refuse the history with the next message, or
-            it lacks what an agent that is a node did); `paused` (the thread waits for a human;
+        status: `healthy`; `damaged` (a model would refuse the history with the next message, or a
+            placeholder in it can be replaced); `paused` (the thread waits for a human;
             `defects` are those that the answer does not repair); or `unreadable` (`reason` says
             why).
         checkpoint_id: The id of the newest checkpoint; None if it cannot be read.
         age: The seconds since that checkpoint was written, or None if it cannot be read.
+        written: When that was, as a time in UTC (ISO 8601); None if it is not known.
         messages: The number of messages; None if the state has no such key, or cannot be read.
         defects: What is wrong with the history, as the changes that repair it.
         patch: What a repair would do, and the cause of each missing result; None unless the
@@ -44,6 +60,7 @@ class ThreadReport:
     status: ThreadStatus
     checkpoint_id: str | None = None
     age: float | None = None
+    written: str | None = None
     messages: int | None = None
     defects: tuple[Change, ...] = ()
     patch: Patch | None = None
@@ -85,9 +102,8 @@ class ThreadRepair:
         namespace: The namespace of the graph that holds the history; `""` is the root graph.
         outcome: `repaired`; `planned` (a dry run: `patch` is what the repair would do);
             `healthy` (there is nothing to repair); or why nothing was done: `paused` (the thread
-            waits for a human), `young` (a tool may be running), `busy` (a run of the thread is in
-            progress on LangGraph Server), `moved` (the newest checkpoint is another one than
-            expected) or `refused` (the repair would not be safe).
+            waits for a human), `young` (a tool may be running), `moved` (the newest checkpoint is
+            another one than expected) or `refused` (the repair would not be safe).
         reason: Why nothing was done; None if the outcome is `repaired`, `planned` or `healthy`.
         patch: The repaired history and the changes; None unless repaired or planned.
         before: The id of the newest checkpoint before the repair, which is still stored.
@@ -105,7 +121,7 @@ class ThreadRepair:
     @property
     def skipped(self) -> bool:
         """Whether the thread may still be damaged, because the repair was not done."""
-        return self.outcome in ("paused", "young", "busy", "moved", "refused")
+        return self.outcome in ("paused", "young", "moved", "refused")
 
     def to_dict(self) -> dict[str, Any]:
         """The repair as JSON values, with whole messages."""

@@ -6,67 +6,58 @@ database does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph_storage import task_of_namespace
-from langgraph_patch._sansio import (
-    IOGenerator,
-    IOIterator,
-    asynchronous_iterator,
-    call_method,
-    synchronous_iterator,
-)
-from langgraph_patch.errors import EvidenceError, OptionError, ThreadError
+from langgraph_patch.errors import EvidenceError
+from langgraph_patch.evidence.address import Address
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.pairing import Reading, read_history
-from langgraph_patch.history.patch import Patch, changes_history, patch_reading, read_if_damaged
-from langgraph_patch.history.placeholders import is_placeholder
-from langgraph_patch.threads.keys import Key, list_keys
-from langgraph_patch.threads.opening import is_database_failure
-from langgraph_patch.threads.plan import RepairOptions, plan_repair
+from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
+from langgraph_patch.history.placeholders import is_foreign_placeholder, is_placeholder
+from langgraph_patch.threads.listing import Selection, list_addresses
+from langgraph_patch.threads.repair import plan_repair
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.threads.server import server_of
-from langgraph_patch.threads.server_client import ServerClient
+from langgraph_patch.threads.server import LangGraphServer
 from langgraph_patch.threads.stored import (
+    activity_of,
     age_of,
-    config_of,
+    checked_saver,
     history_of,
     interrupts_of,
-    is_marked,
+    is_repair,
+    is_store_failure,
     reason_of,
+    written_at,
 )
-from langgraph_patch.threads.target import activity_of, may_be_empty
 
 
-@synchronous_iterator
 def scan_threads(
-    saver: BaseCheckpointSaver[Any] | ServerClient,
+    saver: BaseCheckpointSaver[Any] | SyncLangGraphClient,
     *,
     messages_key: str = "messages",
     thread_ids: Iterable[str] | None = None,
     include: Callable[[str], bool] | None = None,
     since: datetime | None = None,
-) -> IOIterator[ThreadReport]:
+) -> Iterator[ThreadReport]:
     """Report on every thread of a checkpointer, and on every namespace in it that later runs read.
 
     A namespace of one run of a node (`node:<task id>`) is left out: no later run reads it. What an
-    agent in it asks, or did before an input dropped its run, is in the report on the graph above.
-    `ascan_threads` is the same for an asynchronous checkpointer or client: iterate over it with
-    `async for`.
+    agent in it asks is in the report on the graph above.
 
-    A scan makes one query for each history. A thread with subgraphs takes one more, for its newest
-    input. Older checkpoints are read only if a history is damaged, or if that input ended tasks.
+    A scan makes one query for each history. Older checkpoints are read only if one is damaged.
 
     Args:
-        saver: The checkpointer. It is only read. For the threads of a LangGraph Server: the
-            client (`langgraph_sdk.get_sync_client`), or a `LangGraphServer`, which filters them.
+        saver: The checkpointer, synchronous. It is only read. For the threads of a LangGraph
+            Server: the client (`langgraph_sdk.get_sync_client`), or a `LangGraphServer`, which
+            filters them.
         messages_key: The state key of the history. Default: `"messages"`.
         thread_ids: The ids of the threads to report on; needed if the checkpointer cannot list its
             threads. Default: all threads.
@@ -82,8 +73,9 @@ def scan_threads(
     Raises:
         ThreadError: If one of `thread_ids` does not exist, or if the database cannot list its
             threads.
-        OptionError: If an option has an invalid value, or if the checkpointer has only the other
-            form, synchronous or asynchronous.
+        GraphError: If a graph was passed in the place of its checkpointer.
+        OptionError: If an option has an invalid value, or the checkpointer is asynchronous.
+        Exception: What a database or a server raises that fails.
 
     Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -99,120 +91,94 @@ def scan_threads(
         >>> [str(report) for report in scan_threads(graph.checkpointer)]
         ["'1': damaged - inserted 'wire' 'c1' (unknown)"]
     """
-    target: Any = server_of(saver) or saver
-    if not isinstance(target, BaseCheckpointSaver):
-        raise OptionError(
-            f"{saver!r:.200} is a {type(saver).__name__}: expected a checkpointer, such as a "
-            f"SqliteSaver or the `checkpointer` of a graph."
-        )
-    options = RepairOptions(repairer=Repairer(messages_key=messages_key, recover="required"))
-    if include is not None and not callable(include):
-        raise OptionError(f"include={include!r:.200}: expected a function of a thread id.")
-    if since is not None:
-        if not isinstance(since, datetime):
-            raise OptionError(f"since={since!r:.200}: expected a datetime.")
-        since = since if since.tzinfo else since.replace(tzinfo=UTC)
-    ids = None if thread_ids is None else _checked_ids(thread_ids)
-    return _reports(_Scan(target, options, since), ids, include)
+    selection = Selection(thread_ids, include, since)
+    return scan_selected(saver, selection, messages_key=messages_key)
 
 
-ascan_threads = asynchronous_iterator(scan_threads)
-"""Report on threads as `scan_threads` does, over an asynchronous checkpointer or client."""
+def scan_selected(
+    saver: BaseCheckpointSaver[Any] | SyncLangGraphClient,
+    selection: Selection,
+    *,
+    messages_key: str = "messages",
+    search: bool = True,
+) -> Iterator[ThreadReport]:
+    """Report as `scan_threads` does, on the selected threads.
 
-
-def _checked_ids(thread_ids: Iterable[str]) -> Sequence[str]:
-    """The ids of the chosen threads, each once, in the order of a scan."""
-    ids = None
-    if isinstance(thread_ids, Iterable) and not isinstance(thread_ids, str | bytes):
-        ids = list(thread_ids)
-    if ids is None or not all(isinstance(each, str) for each in ids):
-        raise OptionError(
-            f"thread_ids={thread_ids!r:.200}: expected the ids of threads, for one a list of one."
-        )
-    return sorted(set(ids))
-
-
-# --- the keys ----------------------------------------------------------------------------
+    Args:
+        saver: As for `scan_threads`.
+        selection: Which threads.
+        messages_key: As for `scan_threads`.
+        search: Whether to search the older checkpoints of damaged histories. Otherwise a history
+            with a defect, or with a placeholder that a search may replace, is reported as damaged
+            without a patch. Default: True.
+    """
+    repairer = Repairer(messages_key=messages_key, recover="required")
+    checked = checked_saver(saver, server=True)
+    return _reports(checked, selection, repairer, search)
 
 
 def _reports(
-    scan: _Scan, ids: Sequence[str] | None, include: Callable[[str], bool] | None
-) -> IOIterator[ThreadReport]:
-    yield scan.list_keys(ids)
-    for key in scan.keys:
-        is_chosen = include is None or include(key.thread_id)
-        if is_chosen and task_of_namespace(key.namespace) is None:
-            yield _report(scan, key)
-
-
-def _keys_of(saver: BaseCheckpointSaver[Any], ids: Sequence[str]) -> IOGenerator[list[Key]]:
-    keys: list[Key] = []
-    for thread_id in ids:
-        found: list[Key] = []
-        with suppress(UnicodeEncodeError):  # no database can hold such an id
-            found = yield from list_keys(saver, thread_id)
-        if not found:
-            raise ThreadError(f"There is no thread {thread_id!r}.")
-        keys += found
-    return keys
+    saver: BaseCheckpointSaver[Any],
+    selection: Selection,
+    repairer: Repairer,
+    search: bool,  # noqa: FBT001 - of this module
+) -> Iterator[ThreadReport]:
+    for address in list_addresses(saver, selection):
+        if task_of_namespace(address.namespace) is not None:
+            continue
+        report = _report(saver, address, selection, repairer, search=search)
+        if report is not None:
+            yield report
 
 
 # --- one history -------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Scan:
-    """What all reports of a scan share.
-
-    Attributes:
-        saver: The checkpointer.
-        options: The options of a repair.
-        since: Report on nothing older; None for all.
-        keys: The keys of all histories.
-        with_subgraphs: The threads that have namespaces of subgraphs.
-    """
-
-    saver: Any
-    options: RepairOptions
-    since: datetime | None
-    keys: Sequence[Key] = ()
-    with_subgraphs: Collection[str] = ()
-
-    def list_keys(self, ids: Sequence[str] | None) -> IOGenerator[None]:
-        """Find the keys of all histories, or of those of some threads."""
-        self.keys = yield from list_keys(self.saver) if ids is None else _keys_of(self.saver, ids)
-        self.with_subgraphs = {key.thread_id for key in self.keys if key.namespace}
-
-
-def _report(scan: _Scan, key: Key) -> IOGenerator[ThreadReport | None]:
+def _report(
+    saver: BaseCheckpointSaver[Any],
+    address: Address,
+    selection: Selection,
+    repairer: Repairer,
+    *,
+    search: bool,
+) -> ThreadReport | None:
     """The report on one history; None if it is older than what is asked for."""
+    names = address.thread_id, address.namespace
     try:
-        saved: CheckpointTuple | None
-        saved = yield from call_method(scan.saver, "get_tuple", config_of(key))
+        saved = saver.get_tuple(address.config)
         if saved is not None:
-            return (yield from _report_on(scan, key, saved))
-        if (yield from may_be_empty(scan.saver, key)):
-            return ThreadReport(*key, "healthy")
-        return ThreadReport(*key, "unreadable", reason="it was deleted during the scan")
+            if not selection.has_time(written_at(saved)):
+                return None
+            return _report_on(saver, address, saved, repairer, search=search)
+        if isinstance(saver, LangGraphServer) and saver.exists(address.thread_id):
+            return ThreadReport(*names, "healthy")  # it has never run
+        return ThreadReport(*names, "unreadable", reason="it was deleted during the scan")
     except Exception as error:  # any: what is stored may make every constructor fail
-        if is_database_failure(error):
+        if is_store_failure(error):
             raise
-        return ThreadReport(*key, "unreadable", reason=reason_of(error))
+        return ThreadReport(*names, "unreadable", reason=reason_of(error))
 
 
-def _report_on(scan: _Scan, key: Key, saved: CheckpointTuple) -> IOGenerator[ThreadReport | None]:
-    age = age_of(saved)
-    if scan.since and datetime.now(UTC) - timedelta(seconds=age) < scan.since:
-        return None
-    activity = yield from activity_of(scan.saver, saved)
-    history = yield from history_of(scan.saver, saved, scan.options.messages_key)
+def _report_on(
+    saver: BaseCheckpointSaver[Any],
+    address: Address,
+    saved: CheckpointTuple,
+    repairer: Repairer,
+    *,
+    search: bool,
+) -> ThreadReport:
+    activity = activity_of(saver, saved)
+    history = history_of(saver, saved, repairer.messages_key)
+    written = written_at(saved)
     report = ThreadReport(
-        *key,
+        address.thread_id,
+        address.namespace,
         "healthy",
         checkpoint_id=saved.checkpoint["id"],
-        age=age,
+        age=age_of(saved),
+        written=written.isoformat(timespec="seconds") if written else None,
         messages=None if history is None else len(history),
-        repaired=is_marked(saved),
+        repaired=is_repair(saved),
     )
     reading = _read(history or [], leaves_open=activity is not None)
     defects = patch_reading(reading).changes if reading else ()
@@ -220,37 +186,26 @@ def _report_on(scan: _Scan, key: Key, saved: CheckpointTuple) -> IOGenerator[Thr
         return replace(
             report, status="paused", defects=defects, asks=tuple(interrupts_of(saved).values())
         )
-    if activity and not defects:
+    if reading is None or (activity and not defects):
         return report
+    if not search:
+        return replace(report, status="damaged", defects=defects)
     try:
-        patch = yield from _patch(scan, saved, history or [], reading)
+        patch = plan_repair(saver, saved.config, history or [], repairer)
     except EvidenceError as error:
-        cause = error.__cause__ or error
-        reason = f"its older checkpoints cannot be read: {reason_of(cause)}"
+        if is_store_failure(error):
+            raise
+        reason = f"its older checkpoints cannot be read: {reason_of(error.__cause__ or error)}"
         report = replace(report, reason=reason)
-        patch = patch_reading(replace(reading, leaves_open=False)) if reading else None
-    if patch is None or not changes_history(patch):
+        patch = patch_reading(replace(reading, leaves_open=False))
+    if not changes_history(patch):
         return report
-    defects = (*(c for c in patch.changes if c.defect == "abandoned"), *defects)
     return replace(report, status="damaged", defects=defects, patch=patch)
-
-
-def _patch(
-    scan: _Scan,
-    saved: CheckpointTuple,
-    history: list[BaseMessage],
-    reading: Reading | None,
-) -> IOGenerator[Patch | None]:
-    """The repair of a history; None if there is none."""
-    saver, options = scan.saver, scan.options
-    if reading is None:
-        return None
-    return (yield from plan_repair(saver, saved.config, history, options)).patch
 
 
 def _read(history: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
     """A history that a repair may change: it has a defect, or a placeholder to search for."""
     reading = read_if_damaged(history, leaves_open=leaves_open)
-    if reading is None and any(m.additional_kwargs and is_placeholder(m) for m in history):
+    if reading is None and any(is_placeholder(m) or is_foreign_placeholder(m) for m in history):
         return read_history(history, leaves_open=leaves_open)
     return reading

@@ -1,7 +1,7 @@
 """LangGraph Server: its threads, read over its API as those of a checkpointer are read.
 
-`LangGraphServer` is a checkpointer that is only read. So a scan, and the search for recorded
-results, need no code of their own. `server_repair` writes through the API.
+`LangGraphServer` is a checkpointer that is only read, through the client of `langgraph_sdk`. So a
+scan, and the search for recorded results, need no code of their own.
 
 The API has the state of each checkpoint and, of each task of the superstep that followed it, the
 path, the result, the error and the interrupts. From these, `checkpoint_of` makes the checkpoint
@@ -11,25 +11,33 @@ that a checkpointer would return. The API hides:
 - the answers to interrupts. The list of runs has them;
 - the versions of channels;
 - the checkpoints of a graph that a tool runs.
+
+A server is not trusted: each answer must be about the thread that was asked for, and an answer
+that was not expected is an error in words. No error repeats a URL, which may hold a password.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from operator import itemgetter
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
+import httpx
 from langchain_core.messages import ToolMessage, messages_from_dict
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.types import Interrupt, Send
 from langgraph_sdk import get_sync_client
+from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph_storage import (
     NEWEST_FORMAT,
@@ -39,15 +47,9 @@ from langgraph_patch._langgraph_storage import (
     send_index,
     trigger_channel,
 )
-from langgraph_patch._sansio import IOGenerator, run_async, run_sync
-from langgraph_patch.errors import OptionError
+from langgraph_patch.errors import OptionError, StoreError, ThreadError, brief, quoted
+from langgraph_patch.evidence.address import Address
 from langgraph_patch.graph.state import listed, open_calls
-from langgraph_patch.threads.server_client import (
-    NotFoundError,
-    ServerClient,
-    StoreFailedError,
-    send,
-)
 
 Activity = Literal["running", "waiting"]
 """Why the calls of the last message may still get their results."""
@@ -74,16 +76,14 @@ _SEVERAL = "$writes"
 class LangGraphServer(BaseCheckpointSaver[str]):
     """The threads of a LangGraph Server, as a checkpointer that is only read.
 
-    Pass it, or the client alone, where `scan_threads` takes a checkpointer and where
-    `repair_thread` and `undo_repair` take a graph. A synchronous client is for these functions,
-    an asynchronous one for their asynchronous forms. The answers to their requests are limited in
-    size (64 MiB) and time (a minute).
+    Pass it, or the client alone, to `scan_threads`.
 
     Args:
-        client: What `langgraph_sdk.get_sync_client` or `get_client` returned.
+        client: What `langgraph_sdk.get_sync_client` returned.
         metadata: Scan only threads whose metadata contains these values. Default: all threads.
-        status: Scan only threads with this status: `"idle"`, `"busy"`, `"interrupted"` or
-            `"error"`. A thread that died of its history has `"error"`. Default: all threads.
+        status: Scan only threads with this status of the server: `"idle"`, `"busy"`,
+            `"interrupted"` or `"error"`. A thread that died of its history has `"error"`.
+            Default: all threads.
 
     Raises:
         OptionError: If `client` is not such a client.
@@ -98,20 +98,20 @@ class LangGraphServer(BaseCheckpointSaver[str]):
 
     def __init__(
         self,
-        client: ServerClient,
+        client: SyncLangGraphClient,
         *,
         metadata: Mapping[str, Any] | None = None,
         status: str | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(client, ServerClient):
+        if not isinstance(client, SyncLangGraphClient):
             raise OptionError(
-                f"{client!r:.200} is a {type(client).__name__}: expected a client of a LangGraph "
-                f"Server, from langgraph_sdk.get_sync_client or get_client."
+                f"{quoted(client)} is a {type(client).__name__}: expected a synchronous client of "
+                f"a LangGraph Server, from langgraph_sdk.get_sync_client."
             )
         self.client = client
         filters = {"metadata": metadata, "status": status}
-        self.filters = {key: value for key, value in filters.items() if value}
+        self.filters: dict[str, Any] = {key: value for key, value in filters.items() if value}
 
     # --- as a checkpointer ---------------------------------------------------------------
 
@@ -119,145 +119,213 @@ class LangGraphServer(BaseCheckpointSaver[str]):
         """Return the checkpoint that `config` names, by default the newest; None if none."""
         return next(self.list(config, limit=1), None)
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the same as `get_tuple`."""
-        found = [saved async for saved in self.alist(config, limit=1)]
-        return found[0] if found else None
-
     def list(self, config: RunnableConfig | None, **options: Any) -> Iterator[CheckpointTuple]:
-        """Yield the checkpoints of a thread, newest first; `before` and `limit` as usual."""
-        yield from run_sync(self._checkpoints(config or {}, **options))
-
-    async def alist(
-        self, config: RunnableConfig | None, **options: Any
-    ) -> AsyncIterator[CheckpointTuple]:
-        """Yield the same as `list`."""
-        for saved in await run_async(self._checkpoints(config or {}, **options)):
-            yield saved
-
-    # --- requests ------------------------------------------------------------------------
-
-    def request(self, path: str, *args: Any, **options: Any) -> IOGenerator[Any]:
-        """Send a request to a path of the API; `send` documents the arguments."""
-        return (yield from send(self.client, path, *args, **options))
-
-    def thread(self, thread_id: str) -> IOGenerator[Any]:
-        """The thread without its state; None if the server has no such thread."""
-        try:
-            return (yield from self.request(path_of(thread_id)))
-        except NotFoundError:
-            return None
-
-    def newest_run(self, thread_id: str, key: str) -> IOGenerator[Any]:
-        """A field of the run of a thread that was made last; None if there is none."""
-        path = path_of(thread_id, "runs?limit=1")
-        return (yield from self.request(path, read=lambda found: found[0][key] if found else None))
-
-    def activity(self, saved: CheckpointTuple) -> IOGenerator[Activity | None]:
-        """Whether a run of a thread is in progress, or it waits for a human; None if neither.
+        """Yield the checkpoints of one namespace of a thread, newest first.
 
         Args:
-            saved: The newest checkpoint of the thread. A superstep follows it.
+            config: The thread and the namespace; with a `checkpoint_id`, only that checkpoint.
+            options: `before`, a checkpoint, and `limit`, as usual.
+
+        Raises:
+            StoreError: If the server fails.
+            ThreadError: If it cannot read this thread, or answers for another one.
         """
-        thread_id = saved.config["configurable"]["thread_id"]
-        status = yield from self.request(path_of(thread_id), read=itemgetter("status"))
-        if status == "busy":
-            return "running"
-        if asks(saved):
-            return "waiting"
-        # The API hides the breakpoints of a graph. A run that stopped at one was successful.
-        status = yield from self.newest_run(thread_id, "status")
-        return "waiting" if status == "success" else None
+        address = Address.of(config or {})
+        before, limit = options.get("before"), options.get("limit") or _ALL
+        end = Address.of(before).checkpoint_id if before else None
+        checkpoint: Any = {"checkpoint_ns": address.namespace}
+        if address.checkpoint_id:
+            checkpoint["checkpoint_id"] = address.checkpoint_id
+        found = self._ask(
+            self.client.threads.get_history,
+            address.thread_id,
+            limit=limit,
+            checkpoint=checkpoint,
+            before=before,
+            read=partial(_tuples_of, address.thread_id),
+        )
+        # A server that answers another question must not keep a search from ending.
+        found = [
+            saved
+            for saved in found
+            if saved.checkpoint["id"] == (address.checkpoint_id or saved.checkpoint["id"])
+            and (not end or saved.checkpoint["id"] < end)
+        ]
+        if any(map(asks, found)):
+            # Only the list of runs shows answers. It does not show to which pause: an answer counts
+            # for each pause before it, so that a call is `unknown` rather than said to be waiting.
+            found = self._runs(
+                address.thread_id, _PAGE, ["created_at", "kwargs"], partial(_with_answers, found)
+            )
+        yield from found
 
     # --- threads -------------------------------------------------------------------------
 
-    def thread_ids(self, thread_id: str | None = None) -> IOGenerator[Sequence[str]]:
+    def exists(self, thread_id: str) -> bool:
+        """Whether the server has a thread.
+
+        Only the request for the thread itself tells: a history may also be refused because the
+        graph of the thread is gone.
+        """
+        try:
+            return bool(self._thread(thread_id))
+        except _NoThreadError:
+            return False
+
+    def thread_ids(self) -> Sequence[str]:
         """The ids of the threads that the filters choose, sorted.
 
-        Args:
-            thread_id: List this thread only, whether the filters choose it or not.
-
         Raises:
-            StoreFailedError: If the pages do not fit together, have no end, or list fewer threads
+            StoreError: If the pages do not fit together, have no end, or list fewer threads
                 than the server counts: it is wrong, or threads were deleted meanwhile.
         """
-        if thread_id is not None:
-            return [] if (yield from self.thread(thread_id)) is None else [thread_id]
-        count = yield from self.request("threads/count", self.filters, read=int)
-        search = {**self.filters, "select": ["thread_id"], "limit": _PAGE}
-        search |= {"sort_by": "thread_id", "sort_order": "asc"}
+        threads = self.client.threads
+        count = self._ask(threads.count, **self.filters, read=int, fails=StoreError)
         found: set[str] = set()
         while len(found) <= 2 * min(count, _MOST_THREADS) + _PAGE:
             # Each page begins with the last thread of the one before. If it does not have it,
             # threads were deleted meanwhile, and others may have moved to a page that was read.
-            page = yield from self.request(
-                "threads/search",
-                {**search, "offset": max(0, len(found) - 1)},
-                read=lambda threads: {str(each["thread_id"]) for each in threads},
+            page = self._ask(
+                threads.search,
+                **self.filters,
+                select=["thread_id"],
+                sort_by="thread_id",
+                sort_order="asc",
+                limit=_PAGE,
+                offset=max(0, len(found) - 1),
+                read=lambda found: {str(each["thread_id"]) for each in found},
+                fails=StoreError,
             )
             if page <= found and len(found) >= count:
                 return sorted(found)
             if page <= found or (found and not page & found):
                 break
             found |= page
-        raise StoreFailedError(
+        raise StoreError(
             f"LangGraph Server listed {len(found)} of {count} threads, so some would be left out: "
-            f"try again, or choose fewer threads with status= or metadata=."
+            f"try again, or choose fewer threads with LangGraphServer(status=, metadata=)."
         )
 
-    # --- checkpoints ---------------------------------------------------------------------
+    def activity(self, saved: CheckpointTuple) -> Activity | None:
+        """Whether a run of a thread is in progress, or it waits for a human; None if neither.
 
-    def _checkpoints(
-        self, config: RunnableConfig, before: RunnableConfig | None = None, limit: int | None = None
-    ) -> IOGenerator[Sequence[CheckpointTuple]]:
-        """The checkpoints of one namespace, newest first; with a `checkpoint_id`, only that one."""
-        thread_id, exact = str(config["configurable"]["thread_id"]), get_checkpoint_id(config)
-        end = get_checkpoint_id(before) if before else None
-        checkpoint = {"checkpoint_ns": config["configurable"].get("checkpoint_ns", "")}
-        body: dict[str, Any] = {"checkpoint": checkpoint, "limit": limit or _ALL}
-        if exact:
-            checkpoint["checkpoint_id"] = exact
-        if before:
-            body["before"] = before
-        try:
-            read = yield from self.request(path_of(thread_id, "history"), body, read=_tuples_of)
-        except NotFoundError:
-            return []
-        # A server that answers another question must not keep a search from ending.
-        found: Sequence[CheckpointTuple] = [
-            saved
-            for saved in read
-            if saved.checkpoint["id"] == (exact or saved.checkpoint["id"])
-            and (not end or saved.checkpoint["id"] < end)
-        ]
-        if any(map(asks, found)):
-            # Only the list of runs shows answers. It does not show to which pause: an answer counts
-            # for each pause before it, so that a call is `unknown` rather than said to be waiting.
-            found = yield from self.request(
-                path_of(thread_id, f"runs?limit={_PAGE}&select=created_at&select=kwargs"),
-                read=partial(_with_answers, found),
-            )
-        return found
+        Args:
+            saved: The newest checkpoint of the thread. A superstep follows it.
+        """
+        thread_id = Address.of(saved.config).thread_id
+        if self._thread(thread_id)["status"] == "busy":
+            return "running"
+        if asks(saved):
+            return "waiting"
+        # The API hides the breakpoints of a graph. A run that stopped at one was successful.
+        status = self._runs(thread_id, 1, ["status"], lambda runs: runs[0]["status"] if runs else 0)
+        return "waiting" if status == "success" else None
+
+    # --- requests ------------------------------------------------------------------------
+
+    def _thread(self, thread_id: str) -> Any:
+        def read(thread: Any) -> Any:
+            _check_thread(thread["thread_id"], thread_id)
+            return {"status": thread["status"]}
+
+        return self._ask(self.client.threads.get, thread_id, read=read)
+
+    def _runs(self, thread_id: str, limit: int, select: Any, read: Callable[[Any], Any]) -> Any:
+        return self._ask(self.client.runs.list, thread_id, limit=limit, select=select, read=read)
+
+    def _ask(
+        self,
+        request: Callable[..., Any],
+        *args: Any,
+        read: Callable[[Any], Any],
+        fails: type[ThreadError] = ThreadError,
+        **options: Any,
+    ) -> Any:
+        """Send a request, and again after a pause while the server refuses all requests.
+
+        Args:
+            request: A method of the client.
+            args: Its arguments.
+            read: Reads what is needed of the answer, which may be any JSON value.
+            fails: The error if the server refuses this request only. Default: ThreadError.
+            options: Its other arguments.
+        """
+        for pause in (*_PAUSES, None):
+            refusal, problem = None, ""
+            try:
+                return read(request(*args, **options))
+            except httpx.HTTPStatusError as error:  # every error status, as the SDK raises it
+                refusal = error.response
+                problem = _refusal(refusal, str(error))
+            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+                fails = StoreError
+                problem = f"is it running, and is the URL right? ({_on_one_line(brief(error))})"
+            except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+                problem = (
+                    f"its answer is not the expected one ({_on_one_line(brief(error))}): is this "
+                    f"the URL of a LangGraph Server, with https where it needs that?"
+                )
+            if refusal is None or pause is None or refusal.status_code not in _LATER:
+                break
+            named = refusal.headers.get("retry-after", "")
+            time.sleep(min(float(named), _LONGEST_PAUSE) if named.isdecimal() else pause)
+        # Outside of `except`: the context of the error may hold a URL.
+        if refusal is not None and refusal.status_code in _OF_SERVER:
+            fails = StoreError
+        elif refusal is not None and refusal.status_code in _MAYBE_NO_THREAD:
+            fails = _NoThreadError if fails is ThreadError else fails
+        raise fails(f"LangGraph Server: {problem}")
 
 
-def path_of(thread_id: str, part: str = "") -> str:
-    """The path of a thread in the API, or of a part of it."""
-    return f"threads/{quote(thread_id, safe='')}/{part}".rstrip("/")
+_PAUSES = (1.0, 4.0, 16.0)
+"""The seconds before a request is sent again, if the server does not name another number."""
+
+_LONGEST_PAUSE = 30.0
+
+_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+"""The server refuses all requests for a while."""
+
+_OF_SERVER = (*_LATER, HTTPStatus.UNAUTHORIZED, HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
+"""The statuses that every other request would get too."""
+
+_MAYBE_NO_THREAD = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
-def server_of(target: Any) -> LangGraphServer | None:
-    """The LangGraph Server that `target` is, or that it is a client of; otherwise None."""
-    if isinstance(target, LangGraphServer):
-        return target
-    return LangGraphServer(target) if isinstance(target, ServerClient) else None
+class _NoThreadError(ThreadError):
+    """The server has no such thread, or refuses its id; or the graph that wrote it is gone."""
+
+
+def _refusal(answer: httpx.Response, text: str) -> str:
+    said = _on_one_line(f"{answer.status_code} {answer.reason_phrase}: {text}")
+    if answer.status_code in _OF_SERVER:
+        return (
+            f"it refuses all requests: check its URL and LANGGRAPH_API_KEY, or try again later "
+            f"({said})."
+        )
+    return f"it refused the request ({said})"
+
+
+def _on_one_line(text: str) -> str:
+    return re.sub(r"\S*(?:://|@)\S*", "(its URL)", " ".join(text[:500].split()))
+
+
+def _check_thread(answered: object, thread_id: str) -> None:
+    if answered != thread_id:
+        raise ThreadError(
+            f"LangGraph Server: it was asked for thread {thread_id!r} and answered for "
+            f"{str(answered)[:100]!r}, so nothing of it was read"
+        )
 
 
 # --- checkpoints, as the API shows them --------------------------------------------------
 
 
-def _tuples_of(states: Any) -> Sequence[CheckpointTuple]:
+def _tuples_of(thread_id: str, states: Any) -> Sequence[CheckpointTuple]:
     # A thread that never ran has a state without a checkpoint.
-    return [checkpoint_of(s) for s in states if (s["checkpoint"] or {}).get("checkpoint_id")]
+    states = [state for state in states if (state["checkpoint"] or {}).get("checkpoint_id")]
+    for state in states:
+        _check_thread(state["checkpoint"]["thread_id"], thread_id)
+    return [*map(checkpoint_of, states)]
 
 
 def asks(saved: CheckpointTuple) -> bool:
@@ -303,7 +371,7 @@ def checkpoint_of(state: Mapping[str, Any]) -> CheckpointTuple:
     metadata: Any = state.get("metadata") or {}
     named, parent = state["checkpoint"], state.get("parent_checkpoint")
     return CheckpointTuple(
-        config=_config_of(named),
+        config=Address.of({"configurable": _named(named)}).config,
         checkpoint={
             "v": NEWEST_FORMAT,
             "id": named["checkpoint_id"],
@@ -315,15 +383,14 @@ def checkpoint_of(state: Mapping[str, Any]) -> CheckpointTuple:
             "updated_channels": None,
         },
         metadata=metadata,
-        parent_config=_config_of(parent) if parent else None,
+        parent_config=Address.of({"configurable": _named(parent)}).config if parent else None,
         pending_writes=[write for task in tasks for write in _writes_of(task)],
     )
 
 
-def _config_of(checkpoint: Mapping[str, Any]) -> RunnableConfig:
-    names = {"checkpoint_ns": "", **checkpoint}
-    keys = ("thread_id", "checkpoint_ns", "checkpoint_id")
-    return {"configurable": {key: names[key] for key in keys}}
+def _named(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("thread_id", "checkpoint_ns", "checkpoint_id")
+    return {name: checkpoint[name] for name in names if name in checkpoint}
 
 
 # --- its values ------------------------------------------------------------------------------
@@ -386,7 +453,7 @@ def _sends(tasks: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> lis
         for task, ids in zip(in_order, results, strict=True)
         if not ids
     ]
-    if {task["name"] for task in in_order} == {_TOOLS} and len(set(ends)) <= 1:
+    if {*map(itemgetter("name"), in_order)} == {_TOOLS} and len(set(ends)) <= 1:
         for history in filter(None, map(listed, values.values())):
             calls = {call["id"]: call for call in open_calls(history).values()}
             rest = [call for call_id, call in calls.items() if [call_id] not in results]
@@ -407,6 +474,9 @@ def _results_of(task: Mapping[str, Any]) -> list[str]:
 
 _HEADERS = "LANGGRAPH_HEADERS"
 """The environment variable with further headers."""
+
+_SECONDS = 60.0
+"""How long the server may say nothing."""
 
 
 @contextmanager
@@ -432,7 +502,8 @@ def open_server(url: str) -> Iterator[LangGraphServer]:
     headers = [tuple(map(str.strip, line.partition(":"))) for line in lines]
     if not all(map(all, headers)):
         raise OptionError(f"A line of {_HEADERS} is not a header: expected `Name: value`.")
-    with get_sync_client(url=url, headers={name: value for name, _, value in headers}) as client:
+    named = {name: value for name, _, value in headers}
+    with get_sync_client(url=url, headers=named, timeout=_SECONDS) as client:
         yield LangGraphServer(client)
 
 

@@ -1,28 +1,24 @@
 """Stage a repair in memory, and make of it the one checkpoint that is written. Nothing is written.
 
 A copy of the checkpoint is put into an `InMemorySaver`. There LangGraph itself applies what
-finished tasks wrote and drops the other tasks, with `update_state(None, as_node=END)` of a graph.
-The newest checkpoint of that, with the repaired history as the value of its state key, is the new
-one. It is checked that the graph reads this history from it, and that it starts no task.
+finished tasks wrote and drops the other tasks, with `update_state(None, as_node=END)` of a graph
+that is made for the purpose: it has the channels and the nodes that the checkpoint names. The
+newest checkpoint of that, with the repaired history as the value of its state key, is the new one.
+It is checked that the graph reads this history from it, and that it starts no task.
 
-The graph is the application's. Without it, it is one made for the purpose: it has the channels and
-the nodes that the checkpoint names. It does not know the reducers of other state keys.
+The graph does not know the reducers of other state keys: the caller refuses a checkpoint whose
+finished tasks wrote one. A history that a `DeltaChannel` spreads over checkpoints is stored whole,
+as LangGraph itself stores it now and then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import BaseMessage
-from langgraph.checkpoint.base import (
-    BaseCheckpointSaver,
-    Checkpoint,
-    CheckpointTuple,
-    empty_checkpoint,
-)
+from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.graph import END, START, StateGraph
@@ -32,7 +28,7 @@ from langgraph.types import Send
 from langgraph_patch._langgraph_storage import (
     NO_TASK,
     ROOT_CHANNEL,
-    is_delta_channel,
+    counters_of,
     is_reserved,
     joined_nodes,
     later_checkpoint_id,
@@ -40,15 +36,16 @@ from langgraph_patch._langgraph_storage import (
     state_keys,
     triggered_node,
 )
-from langgraph_patch._sansio import IOGenerator, call_method, run_sync
 from langgraph_patch.errors import brief
-from langgraph_patch.evidence.effects import StateWrites
+from langgraph_patch.evidence.address import Address
 from langgraph_patch.graph.state import listed
-from langgraph_patch.threads.plan import NEEDS_GRAPH, Refused
+from langgraph_patch.threads.reports import Refused
 from langgraph_patch.threads.stored import MARK, are_same, history_of
 
 _SUPERSTEPS = 5
 """How often tasks are dropped: what a finished task wrote may start others."""
+
+_PATCHED = "with with_patching, the next message of the thread repairs it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +55,29 @@ class Stage:
     Attributes:
         base: The checkpoint that is repaired.
         messages_key: The state key of the history.
-        next_version: What gives a channel its next version.
         memory: Has a copy of it, and the new checkpoints.
-        graph: The application's graph or the one made for the purpose, over `memory`.
-        channels: The channels of the graph, or of its subgraph, that has the history.
+        graph: The graph that was made for it, over `memory`.
     """
 
     base: CheckpointTuple
     messages_key: str
-    next_version: Callable[[Any, None], Any]
     memory: InMemorySaver
     graph: Any
-    channels: Mapping[str, Any]
 
     def history(self, saved: CheckpointTuple) -> list[BaseMessage]:
         """The history of a staged checkpoint."""
-        return run_sync(history_of(self.memory, saved, self.messages_key)) or []
+        return history_of(self.memory, saved, self.messages_key) or []
+
+
+class _Memory(InMemorySaver):
+    """Gives channels the versions that the checkpointer of the thread would give them."""
+
+    def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
+        super().__init__(serde=saver.serde)
+        self._saver = saver
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        return self._saver.get_next_version(current, channel)
 
 
 # --- the copy ----------------------------------------------------------------------------
@@ -83,52 +87,38 @@ def staged(
     saver: BaseCheckpointSaver[Any],
     base: CheckpointTuple,
     messages_key: str,
-    root: Any = None,
-    graph: Any = None,
-) -> IOGenerator[Stage]:
+    history: Sequence[BaseMessage],
+) -> Stage:
     """Copy a checkpoint and its pending writes into memory.
 
     Args:
         saver: The checkpointer that has the checkpoint.
         base: The checkpoint.
         messages_key: The state key of the history.
-        root: The application's graph. Default: one is made for the purpose.
-        graph: This graph, or its subgraph, that has the history.
+        history: The history of the checkpoint, whole.
 
     Raises:
         Stopped: If no graph fits the checkpoint.
     """
-    memory, next_version = InMemorySaver(serde=saver.serde), saver.get_next_version
-    memory.get_next_version = next_version  # type: ignore[method-assign]
-    values = dict(base.checkpoint["channel_values"])
-    delta = [key for key, each in graph.channels.items() if is_delta_channel(each)] if graph else []
-    if delta:  # the whole values: in the database they are spread over older checkpoints
-        over_saver = root.copy({"checkpointer": saver})
-        state = yield from call_method(over_saver, "get_state", base.config)
-        values |= {key: state.values[key] for key in delta if key in state.values}
+    memory, address = _Memory(saver), Address.of(base.config)
+    values = {**base.checkpoint["channel_values"], messages_key: list(history)}
     copy: Checkpoint = {**base.checkpoint, "channel_values": values}
-    place = {**base.config["configurable"], "checkpoint_id": None}
-    memory.put({"configurable": place}, copy, base.metadata, copy["channel_versions"])
+    memory.put(address.newest.config, copy, base.metadata, copy["channel_versions"])
     writes: dict[str, list[tuple[str, Any]]] = {}
     for task, channel, value in base.pending_writes or ():
         writes.setdefault(task, []).append((channel, value))
     for task, own in writes.items():
         memory.put_writes(base.config, own, task)
-    stage = partial(Stage, base, messages_key, next_version, memory)
-    if root is not None:
-        over_memory = root.copy({"checkpointer": memory})
-        return stage(over_memory, graph.channels)
     try:
         builder = _graph_like(base, messages_key)
-        channels = builder.compile().channels
-        namespace = place["checkpoint_ns"]
+        namespace = address.namespace
         for node in reversed(nodes_of_namespace(namespace) if namespace else []):
             outer: StateGraph[Any] = StateGraph(dict)
             outer.add_node(node, builder.compile(checkpointer=True)).add_edge(START, node)
             builder = outer
-        return stage(builder.compile(checkpointer=memory), channels)
+        return Stage(base, messages_key, memory, builder.compile(checkpointer=memory))
     except Exception as error:  # any: what is stored may name what no graph can have
-        raise Refused(NEEDS_GRAPH.format(f"no graph fits it ({brief(error)})")) from error
+        raise Refused(f"no graph fits it ({brief(error)}): {_PATCHED}") from error
 
 
 def _graph_like(base: CheckpointTuple, messages_key: str) -> StateGraph[Any]:
@@ -164,7 +154,7 @@ def _nodes_of(*stored: Mapping[str, Any]) -> set[str]:
 # --- what finished tasks wrote -------------------------------------------------------------
 
 
-def finished_work(stage: Stage) -> IOGenerator[CheckpointTuple]:
+def finished_work(stage: Stage) -> CheckpointTuple:
     """Apply the writes of finished tasks, and drop the tasks that did not finish.
 
     Returns:
@@ -173,114 +163,78 @@ def finished_work(stage: Stage) -> IOGenerator[CheckpointTuple]:
     Raises:
         Stopped: If the graph cannot, or would lose work.
     """
-    config = stage.base.config
+    config, graph = stage.base.config, stage.graph
     try:
-        state = yield from call_method(stage.graph, "get_state", config)
-        _check_tasks(stage, {task.id for task in state.tasks})
+        _check_tasks(stage, {task.id for task in graph.get_state(config).tasks})
         for _ in range(_SUPERSTEPS):
-            config = yield from call_method(stage.graph, "update_state", config, None, as_node=END)
-            state = yield from call_method(stage.graph, "get_state", config)
-            if not state.next and (saved := stage.memory.get_tuple(config)) is not None:
+            config = graph.update_state(config, None, as_node=END)
+            saved = stage.memory.get_tuple(config)
+            if not graph.get_state(config).next and saved is not None:
                 return saved
     except Refused:
         raise
-    except Exception as error:  # any: the graph runs the application's reducers
+    except Exception as error:  # any: a reducer raises for what it cannot apply
         first = str(error).partition("\n")[0][:200]
         raise Refused(
-            f"the graph cannot apply what its finished tasks wrote: {type(error).__name__}: "
-            f"{first} With with_patching, the next message repairs it"
+            f"LangGraph cannot apply what its finished tasks wrote: {type(error).__name__}: "
+            f"{first} But {_PATCHED}"
         ) from error
-    raise Refused("its graph starts new tasks whenever tasks are dropped")
+    raise Refused(f"it starts new tasks whenever tasks are dropped; {_PATCHED}")
 
 
 def _check_tasks(stage: Stage, tasks: set[str]) -> None:
     """Refuse if the graph lacks the node of a task that finished: its work would be lost."""
     for task, channel, _ in stage.base.pending_writes or ():
         if task not in (*tasks, NO_TASK) and state_keys([channel]):
-            raise Refused(
-                "the graph has no node for work that finished in this thread: is it the graph "
-                "that the application runs?"
-            )
+            raise Refused(f"the node of work that finished in this thread is not known; {_PATCHED}")
 
 
 # --- the new checkpoint --------------------------------------------------------------------
 
 
 def new_checkpoint(
-    stage: Stage,
-    saved: CheckpointTuple,
-    messages: Sequence[BaseMessage],
-    restored: StateWrites,
-) -> IOGenerator[CheckpointTuple]:
+    stage: Stage, saved: CheckpointTuple, messages: Sequence[BaseMessage]
+) -> CheckpointTuple:
     """The checkpoint with the repaired history, checked.
 
     Args:
         stage: Where the repair is staged.
         saved: The newest staged checkpoint.
         messages: The repaired history.
-        restored: Writes to other state keys.
 
     Raises:
         Stopped: If the graph does not read from it what it should, or would start a task.
     """
     base, key = stage.base, stage.messages_key
-    values = {**(yield from _values(stage, saved)), key: list(messages)}
-    versions = dict(saved.checkpoint["channel_versions"])
-    for name in dict.fromkeys(name for name, _ in restored):
-        channel = stage.channels[name]
-        trial = channel.from_checkpoint(values[name]) if name in values else channel.copy()
-        trial.update([value for other, value in restored if other == name])
-        values[name] = trial.get() if is_delta_channel(channel) else trial.checkpoint()
-    for name in {key, *(name for name, _ in restored)}:
-        versions[name] = stage.next_version(versions.get(name), None)
+    versions: dict[str, Any] = {**saved.checkpoint["channel_versions"]}
+    versions[key] = stage.memory.get_next_version(versions.get(key), None)
     checkpoint: Checkpoint = {
         **saved.checkpoint,
         "id": id_after(base),
-        "channel_values": values,
+        "channel_values": {**saved.checkpoint["channel_values"], key: list(messages)},
         "channel_versions": versions,
     }
-    metadata: Any = {**saved.metadata, "step": base.metadata.get("step", -1) + 1, **MARK}
+    step = base.metadata.get("step", -1) + 1
+    metadata: Any = {**saved.metadata, "step": step, **MARK, **counters_of(base, key)}
     config = stage.memory.put(base.config, checkpoint, metadata, versions)
-    state = yield from call_method(stage.graph, "get_state", config)
     read = stage.memory.get_tuple(config)
-    if state.next or read is None or not are_same(stage.history(read), messages):
-        raise Refused("the graph did not keep what was written to it")
+    if read is None or stage.graph.get_state(config).next:
+        raise Refused("its repaired history would start tasks")
+    if not are_same(stage.history(read), messages):
+        raise Refused("its repaired history is not read back as it is written")
     return saved._replace(checkpoint=checkpoint, metadata=metadata)
-
-
-def _values(stage: Stage, saved: CheckpointTuple) -> IOGenerator[dict[str, Any]]:
-    """The values of all channels: also of channels that the graph does not have.
-
-    LangGraph keeps the versions of such channels, and drops their values.
-    """
-    stored = stage.base.checkpoint
-    values = {
-        key: value
-        for key, value in stored["channel_values"].items()
-        if key not in stage.channels and not is_reserved(key) and triggered_node(key) is None
-    }
-    values |= saved.checkpoint["channel_values"]
-    delta = [key for key, channel in stage.channels.items() if is_delta_channel(channel)]
-    if delta:
-        state = yield from call_method(stage.graph, "get_state", saved.config)
-        versions = saved.checkpoint["channel_versions"]
-        for key in delta:
-            if key in state.values and versions.get(key) != stored["channel_versions"].get(key):
-                values[key] = state.values[key]
-    return values
 
 
 def id_after(base: CheckpointTuple) -> str:
     """The id of a checkpoint directly behind another one: a later one is never hidden by it.
 
     Raises:
-        Stopped: If no id of LangGraph sorts after that of the other one.
+        Stopped: If there is none, because the id of the other one is none of LangGraph's.
     """
-    old = base.checkpoint["id"]
-    new = later_checkpoint_id(old, 1) or empty_checkpoint()["id"]
-    if new <= old:
+    new = later_checkpoint_id(base.checkpoint["id"], 1)
+    if new is None:
         raise Refused(
-            f"the id of its newest checkpoint, {old!r}, sorts after every id of LangGraph, so no "
-            f"repair can become the newest one"
+            f"the id of its newest checkpoint, {base.checkpoint['id']!r:.100}, is none of "
+            f"LangGraph's, so no checkpoint can be written directly behind it; {_PATCHED}"
         )
     return new

@@ -3,34 +3,45 @@
 `get_state()` applies the pending writes of finished tasks. The next message discards them, so
 `get_state()` would hide that they are lost. This module reads the state as the next run finds it.
 
-It also says in words why a checkpoint cannot be read, and compares messages: `==` raises an error
-for arrays and data frames in an artifact, and it is false for NaN.
+It also decides whose failure an error is, the database's or the thread's, and compares messages:
+`==` raises an error for arrays and data frames in an artifact, and it is false for NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
+from langgraph.graph import StateGraph
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Overwrite
+from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
 from langgraph_patch._langgraph_storage import (
     ERROR_SOURCE,
     NEWEST_FORMAT,
     NO_TASK,
+    RUN_KEYS,
     due_channels,
+    is_reserved,
+    is_spread,
+    later_checkpoint_id,
+    task_of_namespace,
     whole_value,
 )
-from langgraph_patch._sansio import IOGenerator, call_method
-from langgraph_patch.errors import ThreadError, brief
+from langgraph_patch.errors import GraphError, OptionError, StoreError, ThreadError, brief, quoted
+from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.tasks import fold
 from langgraph_patch.history.patch import as_messages
-from langgraph_patch.threads.keys import Key
+from langgraph_patch.threads.listing import class_names
+from langgraph_patch.threads.server import Activity, LangGraphServer
 
 _SERDE = JsonPlusSerializer(pickle_fallback=True)  # only used to write
 
@@ -38,17 +49,107 @@ _NO_RESULT = frozenset((INTERRUPT, RESUME, ERROR, ERROR_SOURCE))
 """A write to one of these channels does not show that a task finished."""
 
 
+# --- what the functions take ---------------------------------------------------------------
+
+
+def checked_saver(target: Any, *, server: bool) -> BaseCheckpointSaver[Any]:
+    """The synchronous checkpointer that a function was given.
+
+    Args:
+        target: What it was given.
+        server: Whether a LangGraph Server will do, which is only read.
+
+    Raises:
+        GraphError: If it is a graph.
+        OptionError: If it is something else, or can only be used asynchronously.
+        ThreadError: If it is a LangGraph Server, and that will not do.
+    """
+    if isinstance(target, StateGraph | CompiledStateGraph):
+        raise GraphError(
+            "A graph was passed: pass its checkpointer (graph.checkpointer). A stored thread is "
+            "read and repaired without the code of the application."
+        )
+    name = type(target).__name__
+    is_client = isinstance(target, SyncLangGraphClient)
+    is_asynchronous = (
+        isinstance(target, LangGraphClient)
+        or getattr(type(target), "get_tuple", None) is BaseCheckpointSaver.get_tuple
+        or any(each.startswith("Async") for each in class_names(target, "langgraph"))
+    )
+    if (is_client or isinstance(target, LangGraphServer)) and not server:
+        raise ThreadError(SERVER_IS_READ)
+    if is_asynchronous:
+        raise OptionError(
+            f"{name} is asynchronous: open the same database with its synchronous form, such as "
+            f"SqliteSaver or PostgresSaver, or get_sync_client for a LangGraph Server. An "
+            f"asynchronous service calls the function in a thread: await asyncio.to_thread(...)."
+        )
+    if is_client:
+        return LangGraphServer(target)
+    if not isinstance(target, BaseCheckpointSaver):
+        raise OptionError(
+            f"{quoted(target)} is a {name}: expected a checkpointer, such as a SqliteSaver or the "
+            f"`checkpointer` of a graph. `langgraph_patch.threads.opening.open_database` opens "
+            f"the one of a file or a URI."
+        )
+    return target
+
+
+SERVER_IS_READ: Final = (
+    "The threads of a LangGraph Server are read over its API, and not repaired: a repair would be "
+    "a run of the graph that races with others. Deploy the graph with with_patching, and the next "
+    "message of a thread repairs it; or name the database of the server (postgresql://...)."
+)
+
+
+def address_of(config: RunnableConfig) -> Address:
+    """The address that a caller's config names, without the keys of a run.
+
+    Raises:
+        ThreadError: If it names no thread, or a namespace that no later run reads.
+    """
+    configurable = config.get("configurable") if isinstance(config, Mapping) else None
+    if not isinstance(configurable, Mapping) or configurable.get("thread_id") is None:
+        raise ThreadError(f"{quoted(config)} names no thread: expected configurable.thread_id.")
+    # Other keys stay: some checkpointers need more than these.
+    kept = {key: value for key, value in configurable.items() if not is_reserved(key)}
+    for key in {*RUN_KEYS} - {"checkpoint_id"}:
+        kept.pop(key, None)
+    address = Address.of({"configurable": kept})
+    if task_of_namespace(address.namespace) is not None:
+        raise ThreadError(
+            f"Namespace {address.namespace!r} belongs to one run of a node: no later run reads it, "
+            f"so there is nothing to repair. Repair the root namespace of the thread."
+        )
+    return address
+
+
+def read_newest(saver: BaseCheckpointSaver[Any], address: Address) -> CheckpointTuple:
+    """The newest checkpoint of a history.
+
+    Raises:
+        ThreadError: If there is no such thread.
+    """
+    saved = saver.get_tuple(address.newest.config)
+    if saved is None:
+        where = f" in namespace {address.namespace!r}" if address.namespace else ""
+        raise ThreadError(f"There is no thread {address.thread_id!r}{where}.")
+    return saved
+
+
+def other_checkpoint(address: Address, newest: str) -> str | None:
+    """Why nothing is done, if a caller named another checkpoint than the newest one."""
+    if address.checkpoint_id in (None, newest):
+        return None
+    return f"its newest checkpoint is {newest}, not {address.checkpoint_id}"
+
+
 # --- the history -------------------------------------------------------------------------
 
 
-def config_of(key: Key) -> RunnableConfig:
-    """The config that names the newest checkpoint of a history."""
-    return {"configurable": {"thread_id": key.thread_id, "checkpoint_ns": key.namespace}}
-
-
 def history_of(
-    saver: Any, saved: CheckpointTuple, messages_key: str
-) -> IOGenerator[list[BaseMessage] | None]:
+    saver: BaseCheckpointSaver[Any], saved: CheckpointTuple, messages_key: str
+) -> list[BaseMessage] | None:
     """Read the messages of a checkpoint as the next run finds them.
 
     Args:
@@ -62,7 +163,7 @@ def history_of(
 
     Raises:
         ThreadError: If the format of the checkpoint is newer than this module supports, or if
-            the value holds anything but messages.
+            the value is lost or holds anything but messages.
         MessagesError: If the value is not a list of messages.
     """
     checkpoint = saved.checkpoint
@@ -76,12 +177,44 @@ def history_of(
         return _checked_messages(values[messages_key])
     if messages_key not in checkpoint["channel_versions"]:
         return None
-    found = yield from call_method(
-        saver, "get_delta_channel_history", config=saved.config, channels=[messages_key]
-    )
-    delta = found[messages_key]
-    writes = [value for _, _, value in delta.get("writes", ())]
-    return fold(_checked_messages(delta.get("seed", [])), writes)
+    return fold(*_spread(saver, saved, messages_key))
+
+
+def is_ambiguous(
+    saver: BaseCheckpointSaver[Any], saved: CheckpointTuple, messages_key: str
+) -> bool:
+    """Whether a history is in a `DeltaChannel` that not every reducer reads alike.
+
+    `RemoveMessage(REMOVE_ALL_MESSAGES)` is obeyed by the reducer of deepagents, as by `fold`, and
+    ignored by that of LangGraph.
+    """
+    if messages_key in saved.checkpoint["channel_values"]:
+        return False
+    writes = _spread(saver, saved, messages_key)[1]
+    resets = [at for at, write in enumerate(writes, 1) if isinstance(write, Overwrite)]
+    return any(map(_removes_all, writes[resets[-1] if resets else 0 :]))
+
+
+def _removes_all(write: Any) -> bool:
+    for each in write if isinstance(write, list) else [write]:
+        named = each.get("id") if isinstance(each, Mapping) else getattr(each, "id", None)
+        if named == REMOVE_ALL_MESSAGES:
+            return True
+    return False
+
+
+def _spread(
+    saver: BaseCheckpointSaver[Any], saved: CheckpointTuple, messages_key: str
+) -> tuple[list[BaseMessage], list[Any]]:
+    """The last stored value of a `DeltaChannel`, and what was written since."""
+    if not is_spread(saved, messages_key):
+        raise ThreadError(
+            f"the value of its state key {messages_key!r} is not stored any more: older values "
+            f"are no substitute"
+        )
+    delta = saver.get_delta_channel_history(config=saved.config, channels=[messages_key])
+    own = delta[messages_key]
+    return _checked_messages(own.get("seed", [])), [value for _, _, value in own.get("writes", ())]
 
 
 def _checked_messages(value: Any) -> list[BaseMessage]:
@@ -96,7 +229,7 @@ def _checked_messages(value: Any) -> list[BaseMessage]:
     return as_messages(value)
 
 
-# --- pauses and age ----------------------------------------------------------------------
+# --- pauses, marks and ages ---------------------------------------------------------------
 
 
 def interrupts_of(saved: CheckpointTuple) -> dict[str, Any]:
@@ -112,35 +245,99 @@ def interrupts_of(saved: CheckpointTuple) -> dict[str, Any]:
     return {str(getattr(each, "id", each)): getattr(each, "value", each) for each in asking}
 
 
+def activity_of(saver: BaseCheckpointSaver[Any], saved: CheckpointTuple) -> Activity | None:
+    """Whether a human may still answer or, on a server, a run is in progress; None if neither.
+
+    Args:
+        saver: The checkpointer.
+        saved: The newest checkpoint of a history.
+    """
+    if isinstance(saver, LangGraphServer):
+        return saver.activity(saved) if starts_tasks(saved) else None
+    interrupts = {*interrupts_of(saved)}
+    address = Address.of(saved.config)
+    if interrupts and address.namespace:
+        # An answer comes through the root graph only. If that has moved on, none will come.
+        root = saver.get_tuple(address.at("").config)
+        interrupts &= {*interrupts_of(root)} if root else set()
+    return "waiting" if interrupts else None
+
+
 def starts_tasks(saved: CheckpointTuple) -> bool:
     """Whether a superstep follows the checkpoint, or was begun."""
     return bool(due_channels(saved.checkpoint["channel_values"]))
 
 
 MARK: Final = {"langgraph_patch": "repair"}
-"""The metadata of a checkpoint, or of a run of a server, that wrote a repair."""
+"""The metadata of a checkpoint that a repair wrote."""
 
 
-def is_marked(saved: CheckpointTuple) -> bool:
-    """Whether a repair wrote the checkpoint. Later turns, forks and copies have no mark."""
-    metadata = saved.metadata or {}
-    return metadata.get("source") == "update" and all(
-        metadata.get(key) == value for key, value in MARK.items()
-    )
+def is_repair(saved: CheckpointTuple) -> bool:
+    """Whether a repair wrote the checkpoint: it has the mark, and an id directly behind its parent.
+
+    A mark alone may be a copy: `update_state` stores whatever metadata its config has.
+    """
+    parent = Address.of(saved.parent_config).checkpoint_id if saved.parent_config else None
+    is_behind = parent is not None and saved.checkpoint["id"] == later_checkpoint_id(parent, 1)
+    return is_behind and (saved.metadata or {}).items() >= {"source": "update", **MARK}.items()
+
+
+def written_at(saved: CheckpointTuple) -> datetime | None:
+    """When the checkpoint was written, in UTC; None if it has no readable time."""
+    try:
+        written = datetime.fromisoformat(str(saved.checkpoint["ts"]))
+    except (KeyError, ValueError):
+        return None
+    return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
 
 
 def age_of(saved: CheckpointTuple) -> float:
     """The seconds since the checkpoint was written; 0 if it has no readable time."""
-    try:
-        written = datetime.fromisoformat(str(saved.checkpoint["ts"]))
-    except (KeyError, ValueError):
-        return 0.0
-    if written.tzinfo is None:
-        written = written.replace(tzinfo=UTC)
-    return max(0.0, (datetime.now(UTC) - written).total_seconds())
+    written = written_at(saved)
+    return 0.0 if written is None else max(0.0, (datetime.now(UTC) - written).total_seconds())
 
 
-# --- why it cannot be read ---------------------------------------------------------------
+# --- whose failure an error is --------------------------------------------------------------
+
+
+def chain_of(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, its cause, the cause of that, and so on."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def is_store_failure(error: BaseException) -> bool:
+    """Whether the database or the server failed (locked, lost, full), and not one thread of it.
+
+    The cause of an error counts, such as that of an `EvidenceError`.
+    """
+    return any(map(_is_of_store, chain_of(error)))
+
+
+def _is_of_store(error: BaseException) -> bool:
+    if isinstance(error, StoreError | ConnectionError):
+        return True
+    if class_names(error, "sqlite3"):
+        # Without a code it is an error of Python, for text that is not UTF-8 in one row.
+        code = getattr(error, "sqlite_errorcode", None)
+        return code == _NOT_A_DATABASE or (
+            code is not None and "OperationalError" in class_names(error, "sqlite3")
+        )
+    names = class_names(error, "psycopg")
+    return bool(names & _FAILURES) and not names & _OF_ONE_THREAD
+
+
+_NOT_A_DATABASE = 26
+
+_FAILURES = {
+    *("OperationalError", "InterfaceError", "ProgrammingError"),
+    *("ReadOnlySqlTransaction", "InFailedSqlTransaction", "IdleInTransactionSessionTimeout"),
+}
+_OF_ONE_THREAD = {"QueryCanceled", "ProgramLimitExceeded"}
+"""It took too long, or is too large: the next thread may be smaller."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -170,7 +367,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def is_same(one: BaseMessage, other: BaseMessage) -> bool:
-    """Whether two messages have the same id and equal contents.
+    """Whether two messages have the same id and equal contents, in whatever order their keys are.
 
     Examples:
         >>> from langchain_core.messages import ToolMessage
@@ -183,7 +380,20 @@ def is_same(one: BaseMessage, other: BaseMessage) -> bool:
     """
     if one is other or one.id != other.id:
         return one is other
-    # `==` of an application's value may raise anything.
+    fields = [{**vars(each), **(each.model_extra or {})} for each in (one, other)]
+    return type(one) is type(other) and _is_equal(*fields)
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Whether two stored values are equal; `==` of an application's class may raise anything."""
+    if one is other:
+        return True
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_is_equal(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_is_equal, one, other))
+    if isinstance(one, str | int | None) and isinstance(other, str | int | None):
+        return type(one) is type(other) and one == other
     return _SERDE.dumps_typed(one) == _SERDE.dumps_typed(other)
 
 

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from kit import BARE, Agent, Desk, StrictModel, above, calls, lines, loop, model_node, patched
 from langgraph_patch import is_placeholder, with_patching
+from langgraph_patch.errors import GraphError
 from langgraph_patch.graph.coverage import replace_tool_node, tool_node_in
 
 TWO = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
@@ -194,12 +195,11 @@ class Topic(TypedDict):
     topic: str
 
 
-def test_a_graph_without_a_history(caplog: Any):
-    """It is returned as it is, and one line says so."""
+def test_a_graph_without_a_history():
+    """The error names the keys that the state has."""
     graph = above(lambda _: None, state=Topic).compile()
-    caplog.set_level(logging.INFO, logger="langgraph_patch")
-    assert with_patching(graph) is graph
-    assert caplog.messages == ["with_patching found no node that reads a history: nothing to patch"]
+    with pytest.raises(GraphError, match=r"No node reads .*'messages'.* state keys are: 'topic'"):
+        with_patching(graph)
 
 
 # --- the functions ------------------------------------------------------------------------

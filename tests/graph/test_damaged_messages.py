@@ -119,6 +119,6 @@ def test_f47_a_stored_thread(name: str, defects: set[str]):
     it = agent(name, "hand_built")
     [report] = scan_threads(it.graph.checkpointer)
     assert {change.defect for change in report.defects} == defects
-    assert repair_thread(it.graph, it.config, min_age=0).outcome == "repaired"
+    assert repair_thread(it.graph.checkpointer, it.config, min_age=0).outcome == "repaired"
     assert [each.status for each in scan_threads(it.graph.checkpointer)] == ["healthy"]
     assert lines(it.history) == CASES[name][1]

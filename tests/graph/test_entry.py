@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
-from langgraph.channels import EphemeralValue, Topic
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.errors import GraphRecursionError
-from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import CachePolicy, Overwrite
-from typing_extensions import TypedDict
 
 from kit import BARE, Agent, above, calls, lines
 from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
@@ -33,41 +30,7 @@ def ok(state: Any) -> dict[str, Any]:
     return {"messages": [AIMessage("ok")]}
 
 
-# --- what the input has for one superstep ------------------------------------------------
-
-
-class Hinted(TypedDict):
-    """A history, and what the input says of this run alone."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-    hint: Annotated[str, EphemeralValue(str)]
-    papers: Annotated[list[str], Topic(str)]
-    kept: Annotated[list[str], Topic(str, accumulate=True)]
-
-
-@pytest.mark.parametrize(
-    ("value", "routed"), [({"hint": "H"}, False), ({"papers": ["p"]}, True), ({}, False)]
-)
-def test_what_lives_for_one_step_reaches_the_first_node(value: Any, *, routed: bool):
-    """In a damaged turn the first node sees what it sees in a valid one, and repairs the turn."""
-
-    def model(state: Any) -> dict[str, Any]:
-        refuse(state["messages"])
-        return {"messages": [AIMessage(f"{state.get('hint')} {state.get('papers')}")]}
-
-    builder = StateGraph(Hinted).add_node("model", model)
-    if routed:
-        builder.add_conditional_edges(START, lambda _: "model", ["model"])
-    else:
-        builder.add_edge(START, "model")
-    graph = with_patching(builder, model_node="model").compile(checkpointer=InMemorySaver())
-    for place, messages in ("valid", [GO]), ("damaged", OPEN):
-        config: Any = {"configurable": {"thread_id": place}}
-        after = graph.invoke({"messages": messages, "kept": ["k"], **value}, config)["messages"]
-        assert validate_messages(after) == []
-        assert after[-1].text == f"{value.get('hint')} {value.get('papers')}"
-    steps = len(list(graph.get_state_history(config)))
-    assert steps == (3 if value else 4)
+# --- a key that only the input has ---------------------------------------------------------
 
 
 class Question(MessagesState):
@@ -107,19 +70,6 @@ def test_the_entry_check_is_never_answered_from_a_cache():
     it.config = {"configurable": {"thread_id": "2"}}
     it.run({"messages": [*old, NEVER]})
     assert it.results["c1"] == UNKNOWN.format("mail", "c1")
-
-
-@pytest.mark.parametrize("limit", [2, 3])
-def test_the_repair_does_not_count_against_the_recursion_limit(limit: int):
-    """A damaged turn ends where a healthy turn of the bare graph does, at every limit."""
-    bare = above(lambda _: None, ok).compile()
-    for graph, messages in ((bare, [GO]), (with_patching(bare, model_node="node2"), OPEN)):
-        config: Any = {"recursion_limit": limit}
-        if limit < 3:
-            with pytest.raises(GraphRecursionError):
-                graph.invoke({"messages": messages}, config)
-        else:
-            assert graph.invoke({"messages": messages}, config)["messages"][-1].text == "ok"
 
 
 # --- a patch node that was placed by hand --------------------------------------------------
@@ -166,3 +116,25 @@ def test_a_key_that_the_state_does_not_have():
     assert it.history == OPEN
     with pytest.raises(OptionError, match="messages_key=3: expected the name of a state key"):
         PatchNode(messages_key=3)
+
+
+def beside(_: Any, __: Any, saver: Any) -> Any:
+    """A patch node that starts together with another node."""
+    builder = StateGraph(MessagesState).add_node("patch", PatchNode()).add_node("model", ok)
+    builder.add_node("other", lambda _: None).add_edge(START, "other").add_edge(START, "patch")
+    return builder.add_edge("patch", "model").compile(checkpointer=saver)
+
+
+def in_a_function(_: Any, __: Any, saver: Any) -> Any:
+    """A function that calls the patch node."""
+    return above(RunnableLambda(patch_node.invoke), ok).compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("build", [beside, in_a_function])
+def test_a_patch_node_in_a_place_where_messages_would_be_lost(build: Any):
+    """The first run says what to do, also of a valid history; nothing is written."""
+    it = Agent(build)
+    with pytest.raises(GraphError, match="add it as a node of its own that runs alone"):
+        it.say("go")
+    assert lines(it.history) == ["human: go"]
+    assert patch_node.invoke({"messages": OPEN})["messages"].value != OPEN

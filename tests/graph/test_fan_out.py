@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import pytest
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
-from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import (
     InjectedState,
@@ -22,8 +20,9 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from kit import STATES, Agent, StrictModel, calls, history_of, loop, model_node
+from kit import STATES, Agent, calls, history_of, loop, model_node
 from langgraph_patch import with_patching
+from langgraph_patch.errors import GraphError
 from support.placeholder_texts import FAILED, WAITED
 
 MAIL = ("mail", {"to": "bob"})
@@ -260,28 +259,6 @@ def test_a_router_behind_the_tools_runs_once_and_sees_all_results():
     assert len(agent.model.seen) == 1
 
 
-def test_the_superstep_of_the_router_does_not_count():
-    """The recursion limit ends a run where it ends the bare run."""
-
-    @tool
-    def fail(text: str) -> str:
-        """Raise."""
-        raise RuntimeError(text)
-
-    def play(limit, *, record):
-        model = StrictModel(script=[calls(*[("fail", {"text": "x"})] * 2, first=n) for n in (1, 3)])
-        graph = with_patching(with_router_behind([])(model, [fail]).compile(), record=record)
-        with suppress(GraphRecursionError):
-            graph.invoke({"messages": [HumanMessage("go")]}, {"recursion_limit": limit})
-            return "end", len(model.seen)
-        return "limit", len(model.seen)
-
-    limits = range(2, 7)
-    ends = [play(n, record=True) for n in limits]
-    assert ends == [play(n, record=False) for n in limits]
-    assert {end for end, _ in ends} == {"limit", "end"}
-
-
 def test_a_join_behind_the_tools():
     """An edge from several nodes waits for all calls."""
     order: list[Any] = []
@@ -297,15 +274,26 @@ def test_a_join_behind_the_tools():
     assert order == ["beside", 4]
 
 
-@pytest.mark.parametrize("are_twins", [False, True])
-def test_two_nodes_that_lead_to_the_tools_at_once_run_each_call_once(are_twins):
-    """The bare graph runs the tool node once. Equal calls of one message are two calls."""
+def two_nodes(model: Any, tools: Any, saver: Any) -> Any:
+    """Two nodes side by side lead to one `ToolNode`."""
     edges = [(START, "agent"), ("agent", "one"), ("agent", "two"), ("one", "tools")]
-    message = calls(MAIL, MAIL) if are_twins else TWO_MAILS
-    if are_twins:
-        message.tool_calls[1]["id"] = "c1"
     build = chain(*edges, ("two", "tools"), one=lambda _: None, two=lambda _: None)
-    agent = Agent(recorded(build), message, recover=False)
+    return recorded(build)(model, tools, saver)
+
+
+def test_two_nodes_that_lead_to_the_tools_at_once():
+    """No call runs twice: the run fails before it, with an error that says what to do."""
+    agent = Agent(two_nodes, TWO_MAILS)
+    with pytest.raises(GraphError, match="Two nodes of one superstep lead to 'tools'"):
+        agent.say("go")
+    assert agent.desk.did.total() == 0
+
+
+def test_twins_are_two_calls():
+    """Two equal calls of one message, with one id, run once each."""
+    message = calls(MAIL, MAIL)
+    message.tool_calls[1]["id"] = "c1"
+    agent = Agent("recorded", message, recover=False)
     agent.say("go")
     assert agent.desk.did.total() == 2
 

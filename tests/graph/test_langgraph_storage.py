@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 import operator
 import re
+from contextlib import nullcontext
+from threading import Lock
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
@@ -109,7 +112,7 @@ def test_namespaces_that_last_longer_than_a_task():
     assert lasting == {"node1", "node1|1"}
     assert all(map(lg.keeps_state_between_runs, lasting))
     assert {lg.task_of_namespace(namespace) for namespace in lasting} == {None}
-    assert {lg.subgraph_path(n) for n in lasting} == {name for name, _ in graph.get_subgraphs()}
+    assert {tuple(lg.nodes_of_namespace(n)) for n in lasting} == {("node1",)}
 
 
 def test_own_interrupt_id():
@@ -264,16 +267,43 @@ def test_later_checkpoint_id():
     assert lg.later_checkpoint_id("1", 1) is None
 
 
-def test_delete_from_memory():
-    """The newest checkpoint of an `InMemorySaver` is deleted, unless it has pending writes."""
-    saver = ran(build(nothing))
-    newest, older, *_ = checkpoints(saver)
-    assert lg.delete_from_memory(saver, "1", "", older.checkpoint["id"]) is False
-    assert lg.delete_from_memory(saver, "1", "", newest.checkpoint["id"]) is True
-    assert checkpoints(saver)[0].config == older.config
-    paused = ran(build(pause))
-    assert lg.delete_from_memory(paused, "1", "", checkpoints(paused)[0].checkpoint["id"]) is False
-    assert lg.delete_from_memory(object(), "1", "", "any") is None
+def test_what_counts_the_writes_of_a_delta_channel():
+    """A value that is spread over checkpoints is counted in each one that does not have it."""
+    saved = checkpoints(ran(build(nothing, nothing, schema=delta_state(snapshot_frequency=2))))
+    with_key = [each for each in saved if "messages" in each.checkpoint["channel_versions"]]
+    spread = [s for s in with_key if "messages" not in s.checkpoint["channel_values"]]
+    assert spread
+    assert all(lg.is_spread(each, "messages") for each in spread)
+    assert lg.counters_of(spread[0], "messages") == {}
+    assert lg.counters_of(spread[0], "other").keys() <= {"counters_since_delta_snapshot"}
+    assert not lg.is_spread(checkpoints(ran(build(nothing)))[0], "messages")
+
+
+class Connection:
+    """A connection of psycopg, or a pool of one."""
+
+    def __init__(self, *, is_pool: bool) -> None:
+        if is_pool:
+            self.getconn = self.connection = lambda: nullcontext(self)
+
+    def transaction(self) -> Any:
+        """Begin nothing."""
+        return nullcontext()
+
+    def cursor(self) -> Any:
+        """Make a cursor."""
+        return nullcontext(self)
+
+
+@pytest.mark.parametrize("is_pool", [False, True])
+def test_postgres_cursor(is_pool: bool):  # noqa: FBT001 - a parameter of a test
+    """It holds the lock; `tests/server/test_postgres.py` uses it with both kinds of savers."""
+    connection: Any = Connection(is_pool=is_pool)
+    saver = SimpleNamespace(lock=Lock(), conn=connection)
+    with lg.postgres_cursor(saver) as cursor:
+        assert cursor is connection
+        assert saver.lock.locked()
+    assert not saver.lock.locked()
 
 
 def test_last_nodes():

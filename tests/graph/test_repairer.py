@@ -251,7 +251,7 @@ def test_a_placeholder_gives_way_to_the_checkpoint():
     it = patched(bare, recover=False)
     it.run(value)
     assert it.results == {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2")}
-    repair_thread(it.graph, it.config, min_age=0)
+    repair_thread(it.graph.checkpointer, it.config, min_age=0)
     assert it.results == RESULTS
     it.say("hello?")
     assert it.read == RESULTS

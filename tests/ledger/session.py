@@ -275,7 +275,7 @@ def _repair(session):
     list(scan_threads(session.saver))
     options = {"on_pause": on_pause, "min_age": 0.0}
     with session.noted("repair") as run:
-        session.settle(session.pool.submit(repair_thread, session.graph, CONFIG, **options), run)
+        session.settle(session.pool.submit(repair_thread, session.saver, CONFIG, **options), run)
     after = session.state()
     same = (before.interrupts, before.next) == (after.interrupts, after.next)
     if on_pause == "keep" and before.interrupts and not same:

@@ -59,7 +59,7 @@ def test_what_a_killed_process_wrote_can_be_undone(cli, path):
     done = subprocess.run([sys.executable, "-c", KILLED, *how], check=False, env=ENVIRONMENT)  # noqa: S603 - our own
     assert done.returncode == -signal.SIGKILL
     assert [row.split("\t")[0] for row in cli("scan", path)[1].splitlines()[1:]] == ["3"]
-    assert cli("undo", path, "--all")[0] == 0
+    assert cli("undo", path, "--all", "--apply", "--yes")[0] == 0
     assert rows_of(path) == before
 
 

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from kit import Agent, StrictModel, calls, lines, patched, streamed
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from langgraph_patch.threads import repair_thread, scan_threads
+from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
 from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, WAITED
 from support.strict import RefusedError
 
@@ -72,15 +72,22 @@ def test_a_repair_of_deepagents_is_replaced():
 
 
 def test_f16_f17_delta_state(tmp_path: Any):
-    """A stored deep agent is repaired without its checkpointer, and nothing is erased."""
+    """A stored deep agent is repaired without its code, goes on, and nothing is erased."""
     it = Agent(deep, BOTH, saver=tmp_path / "db")
     it.say("go")
-    graph = deep(StrictModel(), it.desk.tools(), None).copy({"checkpointer": it.graph.checkpointer})
-    repaired = repair_thread(graph, it.config, min_age=0, on_pause="abandon")
+    saver = it.graph.checkpointer
+    repaired = repair_thread(saver, it.config, min_age=0, on_pause="abandon")
     assert repaired.outcome == "repaired"
     assert lines(it.history)[:3] == ["human: go", "ai c1 c2: ", "tool c1: sent to bob"]
-    assert [report.status for report in scan_threads(it.graph.checkpointer)] == ["healthy"]
-    it.graph.checkpointer.conn.close()
+    assert [report.status for report in scan_threads(saver)] == ["healthy"]
+    undo_repair(saver, it.config)
+    assert repair_thread(saver, it.config, min_age=0, on_pause="abandon").after == repaired.after
+    for text in ("next", "and then?"):
+        it.say(text)
+    assert lines(it.history)[-4:] == ["human: next", "ai: done", "human: and then?", "ai: done"]
+    assert lines(it.history)[2] == "tool c1: sent to bob"
+    assert it.desk.did == {"mail bob": 1}
+    saver.conn.close()
 
 
 # --- the middleware in a deep agent ---------------------------------------------------------------

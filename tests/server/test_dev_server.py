@@ -21,17 +21,9 @@ from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 from langgraph_patch import validate_messages
 from langgraph_patch.errors import StreamError, ThreadError
 from langgraph_patch.streaming import Turn, afinal_answers, final_answers, full_stream_checker
-from langgraph_patch.threads import (
-    LangGraphServer,
-    arepair_thread,
-    ascan_threads,
-    aundo_repair,
-    repair_thread,
-    scan_threads,
-    undo_repair,
-)
+from langgraph_patch.threads import LangGraphServer, repair_thread, scan_threads
 from support.dev_server import running_server
-from support.placeholder_texts import WAITED, WAITED_UNTIL_ENDED
+from support.placeholder_texts import WAITED
 from support.streams import left
 
 pytestmark = pytest.mark.xdist_group("server")
@@ -123,14 +115,11 @@ class Talk:
         """Their texts."""
         return [message["content"] for message in await self.messages()]
 
-    async def report(self) -> Any:
-        """What a scan says of it."""
-        [report] = [r async for r in ascan_threads(self.client, thread_ids=[self.id])]
+    async def report(self, client: SyncLangGraphClient) -> Any:
+        """What a scan says of it, which a service runs in a thread."""
+        scan = scan_threads(client, thread_ids=[self.id])
+        [report] = await asyncio.to_thread(list, scan)
         return report
-
-    async def repair(self, **options: Any) -> Any:
-        """Repair it, however young it is."""
-        return await arepair_thread(self.client, self.config, **{"min_age": 0, **options})
 
 
 async def abandoned(talk: Talk) -> None:
@@ -190,64 +179,50 @@ BREAKS: dict[Any, set[str]] = {
     failed: {"recovered", "failed"},
     imported: {"unknown"},
 }
-"""How a thread breaks, and what its repair says of the calls."""
+"""How a thread breaks, and what a scan says of the calls."""
 
-OTHERS: dict[Any, tuple[str, str]] = {
-    paused: ("paused", "paused"),
-    at_a_breakpoint: ("paused", "paused"),
-    running: ("healthy", "busy"),
-    answered: ("healthy", "healthy"),
-}
-"""Threads that are left alone: what a scan says, and what becomes of a repair."""
+OTHERS = {paused: "paused", at_a_breakpoint: "paused", running: "healthy", answered: "healthy"}
+"""Threads that are not damaged, and what a scan says."""
 
 
-async def test_a_server_is_healed(client, aclient, cli, url):
-    """Broken threads, and no others, are found, healed as the record says, and go on."""
+async def test_threads_of_a_server_are_read_and_not_written(client, aclient, cli, url):
+    """Broken threads, and no others, are found with what the record says; a repair is an error."""
     ways = [*BREAKS, *OTHERS]
     talks = dict(zip(ways, [await Talk.begin(aclient) for _ in ways], strict=True))
     await asyncio.gather(*(way(talk) for way, talk in talks.items()))
-    expected = {talk.id: OTHERS.get(way, ["damaged"])[0] for way, talk in talks.items()}
-    found = {report.thread_id: report.status for report in scan_threads(client)}
-    assert found == expected
-    reports = ascan_threads(aclient, thread_ids=found)
-    assert [report.status async for report in reports] == list(found.values())
-
     before = {way: await talk.messages() for way, talk in talks.items()}
-    plans = {way: await talk.repair(dry_run=True, force=True) for way, talk in talks.items()}
-    outcomes = {way: plan.outcome for way, plan in plans.items() if way in OTHERS}
-    assert outcomes == {way: outcome for way, (_, outcome) in OTHERS.items()}
-    causes = {way: {c.cause or c.kind for c in plans[way].patch.changes} for way in BREAKS}
+    reports = {report.thread_id: report for report in await asyncio.to_thread(scanned, client)}
+    found = {way: reports[talk.id].status for way, talk in talks.items()}
+    assert found == {way: OTHERS.get(way, "damaged") for way in ways}
+    patches = {way: reports[talks[way].id].patch for way in BREAKS}
+    causes = {way: {c.cause or c.kind for c in patch.changes} for way, patch in patches.items()}
     assert causes == BREAKS
+    for patch in patches.values():
+        assert validate_messages(patch.messages) == []
+    texts = [message.text for message in patches[abandoned].messages]
+    assert WAITED.format("wire_money", "wire") in texts
+    assert "sent to bob" in texts
+    with pytest.raises(ThreadError, match="Deploy the graph with with_patching"):
+        repair_thread(client, talks[failed].config)  # type: ignore[arg-type]
+    for command in (["repair", "--apply", "--yes"], ["repair"], ["undo"]):
+        code, out, err = cli(command[0], url, "--all", *command[1:])
+        assert (code, out, "Deploy the graph with with_patching" in err) == (2, "", True)
+    talks.pop(running)
+    before.pop(running)
     assert {way: await talk.messages() for way, talk in talks.items()} == before
-    awaited, synchronous, *rest = (talks[way] for way in BREAKS)
-    repairs = [await awaited.repair(), repair_thread(client, synchronous.config, min_age=0)]
-    assert [repair.outcome for repair in repairs] == ["repaired", "repaired"]
-    how = ("--apply", "--yes", "--min-age", 0, "--json")
-    code, out, err = cli("repair", url, *(talk.id for talk in rest), talks[paused].id, *how)
-    ended = [json.loads(line)["outcome"] for line in out.splitlines()]
-    assert (code, sorted(ended)) == (0, ["paused", *["repaired"] * len(rest)]), err
-
-    for way, talk in talks.items():
-        now = await talk.messages()
-        kept = now if way in OTHERS else [m for m in now if m["type"] != "tool"]
-        assert kept == before[way]
-        if way in BREAKS:
-            assert validate_messages(now) == []
-            assert ("sent to bob" in await talk.contents()) == ("recovered" in BREAKS[way])
-    assert WAITED.format("wire_money", "wire") in await talks[abandoned].contents()
-    statuses = await asyncio.gather(*(talks[way].run("hello") for way in BREAKS))
-    assert set(statuses) == {"success"}
-    assert {(await talks[way].contents())[-1] for way in BREAKS} == {"re: hello"}
-    assert await talks[paused].run(command={"resume": "yes"}) == "success"
-    assert "wired: yes" in await talks[paused].contents()
 
 
-async def test_an_answer_that_was_given_is_known(aclient):
+def scanned(client: SyncLangGraphClient) -> list[Any]:
+    """All reports."""
+    return [*scan_threads(client)]
+
+
+async def test_an_answer_that_was_given_is_known(client, aclient):
     """The list of runs shows that a pause was answered; the tool was cut off afterwards."""
-    talk, server = await Talk.begin(aclient, "slow"), LangGraphServer(aclient)
+    talk, server = await Talk.begin(aclient, "slow"), LangGraphServer(client)
 
     async def is_answered() -> bool:
-        saved: Any = await server.aget_tuple(talk.config)
+        saved: Any = await asyncio.to_thread(server.get_tuple, talk.config)
         channels = {channel for _, channel, _ in saved.pending_writes}
         assert INTERRUPT in channels
         return RESUME in channels
@@ -258,66 +233,34 @@ async def test_an_answer_that_was_given_is_known(aclient):
     await aclient.runs.cancel(talk.id, resume, wait=True)
     assert await is_answered()
     assert await talk.run("never mind") == "error"
-    causes = {change.tool_call_id: change.cause for change in (await talk.repair()).patch.changes}
+    changes = (await talk.report(client)).patch.changes
+    causes = {change.tool_call_id: change.cause for change in changes}
     assert causes["slow"] in {"cancelled", "unknown"}  # and not `awaiting_input`
-    await talk.run("wire")
-    assert not await is_answered()  # another pause
 
 
-async def test_a_pause_can_be_abandoned_and_not_brought_back(aclient, client):
-    """`on_pause="abandon"` keeps the finished result; an undo says how to answer it instead."""
-    talk = await Talk.begin(aclient, "wire")
-    assert (await talk.repair()).outcome == "paused"
-    repair = await talk.repair(on_pause="abandon")
-    assert repair.outcome == "repaired"
-    state = await talk.state()
-    assert (state["next"], state["interrupts"]) == ([], [])
-    ended = WAITED_UNTIL_ENDED.format("wire_money", "wire")
-    assert await talk.contents() == ["wire", "", "sent to bob", ended]
-    with pytest.raises(ThreadError, match=f"checkpoint_id='{repair.before}'"):
-        undo_repair(client, talk.config)
-
-
-async def test_a_repair_is_undone(aclient):
-    """The placeholder goes, the recorded result stays, and no task is due that would run again."""
-    talk, nothing = await Talk.begin(aclient), "no repair wrote its newest checkpoint"
-    await cancelled(talk)
-    for _ in range(2):
-        repair = await talk.repair()
-        assert (repair.outcome, len(await talk.contents())) == ("repaired", 4)
-        assert await aundo_repair(aclient, talk.config) == repair.before
-        assert await talk.contents() == ["report", "", "sent to bob"]
-        assert (await talk.state())["next"] == []
-        with pytest.raises(ThreadError, match=nothing):
-            await aundo_repair(aclient, talk.config)
-    await talk.repair()
-    assert await talk.run("hello") == "success"
-    with pytest.raises(ThreadError, match=nothing):
-        await aundo_repair(aclient, talk.config)
-
-
-async def test_a_pause_in_a_subgraph(aclient):
+async def test_a_pause_in_a_subgraph(client, aclient):
     """The thread is paused; the checkpoints of the agent inside are read by its namespace."""
-    talk, server = await Talk.begin(aclient), LangGraphServer(aclient)
+    talk, server = await Talk.begin(aclient), LangGraphServer(client)
     await aclient.runs.wait(talk.id, "nested", input=says("wire"))
-    report = await talk.report()
+    report = await talk.report(client)
     assert (report.status, report.asks) == ("paused", ("wire 3?",))
     [task] = (await talk.state())["tasks"]
     namespace = task["checkpoint"]["checkpoint_ns"]
     config: Any = {"configurable": {"thread_id": talk.id, "checkpoint_ns": namespace}}
-    inside: Any = await server.aget_tuple(config)
+    inside: Any = await asyncio.to_thread(server.get_tuple, config)
     results = [value for _, channel, value in inside.pending_writes if channel == "messages"]
     assert [message.content for [message] in results] == ["sent to bob"]
-    *_, first = [saved async for saved in server.alist(config)]
+    *_, first = await asyncio.to_thread(list, server.list(config))
     assert first.metadata["step"] == -1
-    assert [s async for s in server.alist(config, before=first.config, limit=2)] == []
+    older = server.list(config, before=first.config, limit=2)
+    assert await asyncio.to_thread(list, older) == []
     # The next message abandons the agent inside; its call never reached the history.
     await aclient.runs.wait(talk.id, "nested", input=says("never mind"))
-    assert (await talk.report()).status == "healthy"
+    assert (await talk.report(client)).status == "healthy"
 
 
 async def test_the_command_line_over_a_server(aclient, client, cli, url):
-    """The commands that a file takes, with the URL of a server and no --graph; its filters."""
+    """The commands that read, with the URL of a server; its filters."""
     mine = uuid.uuid4().hex
     said = {"damaged": ["wire", "never mind"], "paused": ["wire"], "healthy": ["hi"]}
     ids = [(await Talk.begin(aclient, *texts, mine=mine)).id for texts in said.values()]
@@ -333,24 +276,13 @@ async def test_the_command_line_over_a_server(aclient, client, cli, url):
         return [(line["status"], line["messages"]) for line in lines]
 
     assert found(*only) == (1, {broken, waiting})
-    assert found(*only, "--status", "error", "--since", "1h") == (1, {broken})
-    before = shown()
-    assert [status for status, _ in before] == list(said)
-    repair = ("repair", url, "--all", *only, "--min-age", 0)
-    assert cli(*repair)[0] == 1
-    nobody = "00000000-0000-0000-0000-000000000000"
-    code, out, err = cli("repair", url, broken, nobody, "--force", "--apply", "--yes")
-    assert (code, out, f"There is no thread '{nobody}'" in err) == (2, "", True)
-    assert shown() == before
-    code, out, _ = cli(*repair, "--apply", "--yes", "--json")
-    last = {line["thread_id"]: line["outcome"] for line in map(json.loads, out.splitlines())}
-    assert (code, last) == (0, {broken: "repaired", waiting: "paused"})
-    assert found(*only) == (0, {waiting})
-    assert [cli("undo", url, "--all")[0], cli("undo", url, broken)[0]] == [2, 0]
-    assert shown() == before
+    assert found(*only, "--status", "damaged", "--since", "1h") == (1, {broken})
+    assert [status for status, _ in shown()] == list(said)
+    code, out, err = cli("scan", url, broken, "00000000-0000-0000-0000-000000000000")
+    assert (code, out, "There is no thread '00000000-" in err) == (2, "", True)
     # A graph that is gone, and ids that the server refuses in its own ways.
     gone = Talk(aclient, (await aclient.threads.create(graph_id="gone"))["thread_id"])
-    assert "Graph 'gone' not found" in (await gone.report()).reason
+    assert "Graph 'gone' not found" in (await gone.report(client)).reason
     with pytest.raises(ThreadError, match="There is no thread 'nope'"):
         list(scan_threads(client, thread_ids=["nope"]))
 

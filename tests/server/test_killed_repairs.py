@@ -12,20 +12,20 @@ from langgraph_patch.threads.opening import open_database
 from support.databases import open_saver, rows_of
 from support.paths import ENVIRONMENT
 from support.stored_threads import results, scanned, stored, thread
+from support.thread_laws import NOW
 
 REPAIRS = """
 import os, shutil, signal, sqlite3, sys
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph_patch.threads import repair_thread
-from support.stored_threads import stored, thread
+from support.stored_threads import thread
 
-database, kind = sys.argv[1:]
+[database] = sys.argv[1:]
 
 def repair(path, fatal):
     conn = sqlite3.connect(path, check_same_thread=False)
     saver = SqliteSaver(conn)
     saver.setup()
-    graph = stored("new", kind, saver).graph
     statements = []
 
     def count(statement):
@@ -34,7 +34,7 @@ def repair(path, fatal):
             os.kill(os.getpid(), signal.SIGKILL)
 
     conn.set_trace_callback(count)
-    repair_thread(graph, thread(), min_age=0)
+    repair_thread(saver, thread(), min_age=0, on_pause="abandon")
     return len(statements)
 
 for fatal in range(1, repair(shutil.copy(database, f"{database}.0"), 0) + 1):
@@ -69,14 +69,14 @@ def test_a_repair_that_is_killed_at_any_statement(kind, way, tmp_path):
     with open_saver(str(path)) as saver:
         stored(way, kind, saver)
     before = rows_of(str(path))["1"]
-    done = run(REPAIRS, path, kind)
+    done = run(REPAIRS, path)
     assert done.returncode == 0, done.stderr
     added = []
     for copy in (each for each in tmp_path.iterdir() if each.suffix[1:].isdigit()):
         added.append(len(rows_of(str(copy))["1"] - before))
         with open_saver(str(copy)) as saver:
             made = stored("new", kind, saver)
-            assert repair_thread(made.graph, thread(), min_age=0).outcome in ("repaired", "healthy")
+            assert repair_thread(saver, thread(), **NOW).outcome in ("repaired", "healthy")
             assert results(made.history)[0] == "sent to bob"
             assert validate_messages(made.history) == []
         assert len(rows_of(str(copy))["1"] - before) == 1

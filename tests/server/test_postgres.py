@@ -12,33 +12,23 @@ import psycopg
 import pytest
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres import base as postgres_base
-from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from psycopg_pool import ConnectionPool
 
-from langgraph_patch._sansio import run_sync
 from langgraph_patch.cli import main
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.threads import (
-    arepair_thread,
-    ascan_threads,
-    aundo_repair,
-    opening,
-    repair_thread,
-    scan_threads,
-    undo_repair,
-)
-from langgraph_patch.threads.keys import Key, delete_checkpoint, list_keys
+from langgraph_patch.evidence.address import Address
+from langgraph_patch.threads import opening, repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads.listing import Selection, delete_checkpoint, list_addresses
 from langgraph_patch.threads.opening import open_database
 from support.databases import (
     POSTGRES_TABLES,
     every_row,
     execute,
     open_saver,
-    rows_of,
     running_postgres,
 )
 from support.postgres import PASSWORD
-from support.stored_threads import results, scanned, stored, thread
+from support.stored_threads import scanned, stored, thread
 from support.thread_laws import CASES, check_other_writer, check_repair, check_two_repairs, fill
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -106,7 +96,7 @@ def test_c2_a_database_is_opened_read_only_by_the_server(path, saver):
         assert scanned(opened) == [("1", "damaged")]
         opened.conn.execute("SET default_transaction_read_only = off")  # as a function might
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            run_sync(delete_checkpoint(opened, Key("1", ""), "x"))
+            delete_checkpoint(opened, Address("1", "", "x"))
         shown = opened.conn.execute
         seen = [shown("SHOW transaction_read_only").fetchone() for _ in opened.list(thread())]
         assert {each["transaction_read_only"] for each in seen} == {"on"}
@@ -126,8 +116,8 @@ def test_the_options_of_a_uri_are_kept_and_the_keys_sorted(server, own, cli):
     assert 'relation "checkpoints" does not exist' in cli("scan", own)[2]
     with open_saver(server.make()) as saver:
         wanted = fill(saver)
-        assert run_sync(list_keys(saver)) == wanted
-        assert len(run_sync(list_keys(saver, "co-op"))) == 5
+        assert list_addresses(saver, Selection()) == wanted
+        assert len(list_addresses(saver, Selection(["co-op"]))) == 5
 
 
 def crafted(module, name, *args):
@@ -177,8 +167,9 @@ def test_a_database_that_is_lost_during_a_scan_stops_it(path, saver):
 
 
 @pytest.mark.parametrize("lock", ["before", "during"])
-def test_c7_a_lock_is_not_waited_for_without_an_end(lock, path, saver):
+def test_c7_a_lock_is_not_waited_for_without_an_end(lock, path, saver, monkeypatch):
     """The line says so, and the scan ends."""
+    monkeypatch.setattr(opening, "_LIMITS", opening._LIMITS.replace("15s", "2s"))  # noqa: SLF001 - not 15 s
     for name in ("1", "2"):
         stored("abandoned", saver=saver, thread_id=name)
     seen, began = [], time.monotonic()
@@ -348,21 +339,6 @@ def test_any_connection_will_do(is_pool, path):
     piped = PostgresSaver.from_conn_string(path, pipeline=True)
     with pool if is_pool else piped as opened:
         check_repair(path, PostgresSaver(opened) if is_pool else opened, CASES[5])
-
-
-async def test_the_asynchronous_functions(path, saver):
-    """Scan, repair and undo, over a pipeline."""
-    made = stored("killed", saver=saver)
-    before = rows_of(path)
-    async with AsyncPostgresSaver.from_conn_string(path, pipeline=True) as own:
-        assert [report.status async for report in ascan_threads(own)] == ["damaged"]
-        graph = made.graph.copy({"checkpointer": own})
-        repair = await arepair_thread(graph, thread(), min_age=0)
-        assert results(repair.patch.messages) == ["sent to bob", "sent to eve"]
-        await aundo_repair(graph, thread())
-        assert rows_of(path) == before
-        with pytest.raises(ThreadError, match="no repair wrote its newest checkpoint"):
-            await aundo_repair(graph, thread())
 
 
 # --- undo and others -----------------------------------------------------------------------

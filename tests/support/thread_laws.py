@@ -9,8 +9,8 @@ from typing import Any
 from langgraph.types import Command
 
 from langgraph_patch import validate_messages
+from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
-from langgraph_patch.threads.keys import Key
 from support.databases import copy_thread, every_row, open_interrupted_saver, open_saver, rows_of
 from support.stored_threads import lines, results, scanned, stored, thread
 
@@ -20,34 +20,36 @@ FAILED = "recovered 'mail' 'c1'; inserted 'boom' 'c2' (failed)"
 BOTH = "recovered 'mail' 'c1'; recovered 'mail' 'c2'"
 
 CASES = [
-    ("hand_built", "abandoned", False, UNKNOWN),
-    ("agent", "abandoned", False, FOUND),
-    ("agent", "failed", False, FAILED),
-    ("agent", "killed", True, BOTH),
-    ("delta", "failed_and_on", True, FAILED),
-    ("delta", "killed", True, BOTH),
+    ("hand_built", "abandoned", UNKNOWN),
+    ("agent", "abandoned", FOUND),
+    ("agent", "failed", FAILED),
+    ("agent", "killed", BOTH),
+    ("delta", "failed_and_on", FAILED),
+    ("delta", "killed", BOTH),
 ]
-"""A kind of agent, what happened, whether its graph is used, and the repair."""
+"""A kind of agent, what happened, and the repair."""
+
+NOW: Any = {"min_age": 0, "on_pause": "abandon"}
+"""Repairs threads of any age, also killed ones, which may wait at a breakpoint."""
 
 
-def check_repair(database: str, saver: Any, case: tuple[str, str, bool, str]) -> None:
+def check_repair(database: str, saver: Any, case: tuple[str, str, str]) -> None:
     """Scanned, planned, repaired, undone, repaired again, and continued."""
-    kind, way, with_graph, expected = case
+    kind, way, expected = case
     made = stored(way, kind, saver)
-    target = made.graph if with_graph else saver
     before, did = rows_of(database)["1"], made.desk.did.copy()
     # The history without what finished tasks wrote beside it.
     state = made.graph.get_state(saver.get_tuple(made.config).config)
     history = [m for m in state.values["messages"] if m.type != "tool"]
 
     [report] = scan_threads(saver)
-    planned = repair_thread(target, made.config, min_age=0, dry_run=True)
+    planned = repair_thread(saver, made.config, dry_run=True, **NOW)
     assert str(report) == f"'1': damaged - {expected}"
     assert str(planned) == f"'1': planned - {expected}"
     assert (planned.after, planned.before) == (None, report.checkpoint_id)
     assert rows_of(database)["1"] == before
 
-    repair = repair_thread(target, made.config, min_age=0)
+    repair = repair_thread(saver, made.config, **NOW)
     assert str(repair) == f"'1': repaired - {expected}"
     # A result that its task stored without an id gets one when it is put into the history.
     wanted = lines(report.patch.messages)
@@ -64,13 +66,13 @@ def check_repair(database: str, saver: Any, case: tuple[str, str, bool, str]) ->
     assert validate_messages(made.history) == []
     assert [m for m in made.history if m in history] == history
     assert scanned(saver) == [("1", "healthy")]
-    assert repair_thread(target, made.config, min_age=0).outcome == "healthy"
+    assert repair_thread(saver, made.config, **NOW).outcome == "healthy"
     assert rows_of(database)["1"] == after
 
-    assert undo_repair(target, made.config) == repair.before
+    assert undo_repair(saver, made.config) == repair.before
     assert rows_of(database)["1"] == before
     assert {row[0] for row in every_row(database)["1"] - before} <= {"checkpoint_blobs"}
-    again = repair_thread(target, made.config, min_age=0)
+    again = repair_thread(saver, made.config, **NOW)
     assert (str(again), again.after) == (str(repair), repair.after)
     made.say("next")
     assert lines(made.history) == [*wanted, "human: next", "ai: done"]
@@ -81,29 +83,28 @@ def check_pause(database: str, saver: Any, kind: str) -> None:
     """A pause is left alone and takes its answer, also after it was abandoned and taken back."""
     made = stored("paused", kind, saver)
     before = rows_of(database)["1"]
-    for target in (made.graph, saver):
-        assert repair_thread(target, made.config, min_age=0).outcome == "paused"
+    assert repair_thread(saver, made.config, min_age=0).outcome == "paused"
     assert scanned(saver) == [("1", "paused")]
     assert rows_of(database)["1"] == before
-    repair = repair_thread(made.graph, made.config, min_age=0, on_pause="abandon")
+    repair = repair_thread(saver, made.config, **NOW)
     assert repair.outcome == "repaired"
     assert rows_of(database)["1"] != before
-    undo_repair(made.graph, made.config)
+    undo_repair(saver, made.config)
     assert rows_of(database)["1"] == before
     made.run(Command(resume="yes"))
     assert results(made.history) == ["sent to bob", "wired 5: yes"]
 
 
-def fill(saver: Any) -> list[Key]:
-    """Store two checkpoints for each of many odd keys; the keys, sorted."""
+def fill(saver: Any) -> list[Address]:
+    """Store two checkpoints for each of many odd histories; their addresses, sorted."""
     ids = ["", " ", "'; DROP TABLE checkpoints; --", "線程", "\U0010ffff", "a\nb", "%s", "_b", "é"]
     ids += ["a", "A", "B", "b", "-b", "co-op", "co op"]
-    wanted = sorted(Key(name, space) for name in ids for space in ("", "a", "B", "a|b", "a:1"))
+    wanted = sorted(Address(name, space) for name in ids for space in ("", "a", "B", "a|b", "a:1"))
     empty: Any = {"v": 4, "ts": "", "channel_values": {}, "channel_versions": {}}
-    for key in reversed(wanted):
+    for each in reversed(wanted):
         for number in range(2):
             checkpoint = {**empty, "versions_seen": {}, "id": f"{number}"}
-            saver.put(thread(key.thread_id, checkpoint_ns=key.namespace), checkpoint, {}, {})
+            saver.put(each.config, checkpoint, {}, {})
     return wanted
 
 
@@ -114,14 +115,13 @@ def crowd(database: str, kind: str, act: Any) -> Iterator[tuple[Any, Any]]:
     """Repair once for each call of the checkpointer, and let `act` happen before that call."""
     with open_interrupted_saver(database) as saver, open_saver(database) as other:
         made, outsider = stored("killed", kind, other, "t"), stored("new", kind, other, "new")
-        graph = made.graph.copy({"checkpointer": saver})
         at = 0
         while saver.calls >= at:
             at += 1
             made.config = outsider.config = thread(f"t{at}")
             copy_thread(other, "t", f"t{at}")
             saver.calls, saver.at, saver.act = 0, at, partial(act, outsider)
-            repair = repair_thread(graph, made.config, min_age=0)
+            repair = repair_thread(saver, made.config, **NOW)
             saver.at = -1
             yield repair, made
 
@@ -138,7 +138,7 @@ def check_other_writer(database: str, kind: str) -> None:
         outcomes.add(repair.outcome)
         is_late = repair.thread_id in wrote
         assert [m.text for m in made.history].count("late") == is_late
-        repair_thread(made.graph, made.config, min_age=0)
+        repair_thread(made.graph.checkpointer, made.config, **NOW)
         assert [m.text for m in made.history].count("late") == is_late
         assert results(made.history) == ["sent to bob", "sent to eve"]
         assert validate_messages(made.history) == []
@@ -150,7 +150,8 @@ def check_two_repairs(database: str, kind: str) -> None:
     outcomes = set()
 
     def repair_too(outsider: Any) -> None:
-        outcomes.add(repair_thread(outsider.graph, outsider.config, min_age=0).outcome)
+        saver = outsider.graph.checkpointer
+        outcomes.add(repair_thread(saver, outsider.config, **NOW).outcome)
 
     for repair, made in crowd(database, kind, repair_too):
         outcomes.add(repair.outcome)

@@ -4,7 +4,7 @@
 (mypy's `warn_unused_ignores` makes it an error if it is not).
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, assert_type
 
 from langchain.agents import create_agent
@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolRuntime
-from langgraph_sdk import get_client, get_sync_client
+from langgraph_sdk import get_sync_client
 
 import langgraph_patch as lp
 from langgraph_patch import errors, streaming, threads
@@ -107,22 +107,15 @@ def stored(graph: AnyGraph, config: RunnableConfig, saver: Saver) -> None:
     for report in assert_type(reports, Iterator[threads.ThreadReport]):
         assert_type((report.defects, report.age), tuple[tuple[lp.Change, ...], float | None])
         assert_type((report.patch, report.to_dict()), tuple[lp.Patch | None, dict[str, Any]])
-    repair = threads.repair_thread(graph, config, on_pause="abandon", min_age=0, placeholder=text)
+    repair = threads.repair_thread(saver, config, on_pause="abandon", min_age=0, placeholder=text)
     assert_type(repair, threads.ThreadRepair)
     assert_type((repair.skipped, repair.patch), tuple[bool, lp.Patch | None])
-    assert_type(threads.undo_repair(saver, config) + threads.undo_repair(graph, config), str)
+    assert_type(threads.undo_repair(saver, config), str)
     server = threads.LangGraphServer(get_sync_client(), status="error", metadata={"of": 1})
-    threads.repair_thread(server, config)
-    threads.repair_thread(graph, config, on_pause="drop")  # type: ignore[arg-type]
-
-
-async def astored(graph: AnyGraph, config: RunnableConfig, saver: Saver) -> None:
-    """The async functions."""
-    reports = assert_type(threads.ascan_threads(saver), AsyncIterator[threads.ThreadReport])
-    assert_type([report async for report in reports], list[threads.ThreadReport])
-    assert_type(await threads.arepair_thread(graph, config, dry_run=True), threads.ThreadRepair)
-    assert_type(await threads.aundo_repair(saver, config), str)
-    await threads.aundo_repair(get_client(), config)
+    threads.scan_threads(server)
+    threads.scan_threads(get_sync_client())
+    threads.repair_thread(saver, config, on_pause="drop")  # type: ignore[arg-type]
+    threads.repair_thread(graph, config)  # type: ignore[arg-type]
 
 
 def mine(turn: streaming.Turn) -> bool | None:

@@ -78,12 +78,25 @@ def test_a_database_of_another_version_can_be_read(path):
     assert found(path) == DAMAGED
 
 
-def test_c5_a_file_that_this_user_may_only_read(path, monkeypatch):
-    """SQLite would leave a log that the application cannot write: copy it first."""
-    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
-    with pytest.raises(ThreadError, match=r"may this user write .* copy it, .* name the copy\."):
+@pytest.mark.parametrize("refused", ["the file", "its directory"])
+def test_c5_e12_what_this_user_may_only_read(refused, path, monkeypatch):
+    """Without a log it is read as it is, and never written; with one it has to be copied."""
+    file = Path(path)
+    places = {"the file": file, "its directory": file.parent}
+
+    def access(place, mode):
+        return mode != os.W_OK or Path(place) != places[refused]
+
+    monkeypatch.setattr(os, "access", access)
+    before = file.read_bytes()
+    assert found(path) == DAMAGED
+    assert [each.name for each in file.parent.iterdir()] == [file.name]
+    with pytest.raises(ThreadError, match=r"may not write the file .*\. Copy it, .* the copy\."):
+        open_database(path, write=True).__enter__()
+    Path(f"{path}-wal").write_bytes(b"x")
+    with pytest.raises(ThreadError, match=r"a log .-wal. beside it has to be read too\. Copy it"):
         open_database(path).__enter__()
-    assert [each.name for each in Path(path).parent.iterdir()] == [Path(path).name]
+    assert file.read_bytes() == before
 
 
 # --- nothing is executed -----------------------------------------------------------------------
@@ -220,6 +233,8 @@ def test_a_name_that_is_no_database_is_one_line_without_its_password():
         ("host=h PASSWORD = secret", "This is not a supported database"),
         ("postgresql+psycopg://u:secret@h/db", "This is not a supported database"),
         ("https://u:secret@h", "the environment variable LANGGRAPH_HEADERS"),
+        ("u:secret@h/db", "This is not a supported database"),
+        ("postgresql:/u:secret@h/db", "This is not a supported database"),
     ):
         with pytest.raises((ThreadError, OptionError), match=expected) as raised:
             found(target)

@@ -15,8 +15,8 @@ def test_a_report_and_a_repair_are_json(saver):
     repair = repair_thread(saver, thread(), min_age=0)
     assert json.loads(json.dumps([damaged, paused, repair.to_dict()]))[1]["asks"] == ["wire 5?"]
     assert [*damaged] == [
-        "thread_id", "namespace", "status", "checkpoint_id", "age", "messages", "defects",
-        "patch", "reason", "asks", "repaired",
+        "thread_id", "namespace", "status", "checkpoint_id", "age", "written", "messages",
+        "defects", "patch", "reason", "asks", "repaired",
     ]  # fmt: skip
     assert damaged["defects"] == [
         {"kind": "dangling", "index": 1, "tool_call_id": "c1", "name": "mail"},
@@ -36,6 +36,6 @@ def test_what_was_not_done_is_skipped():
     for outcome in ("repaired", "planned", "healthy"):
         repair = ThreadRepair("1", "a", outcome, None)
         assert (repair.skipped, str(repair)) == (False, f"'1' in 'a': {outcome}")
-    for outcome in ("paused", "young", "busy", "moved", "refused"):
+    for outcome in ("paused", "young", "moved", "refused"):
         repair = ThreadRepair("1", "a", outcome, "wait")
         assert (repair.skipped, str(repair)) == (True, f"'1' in 'a': {outcome} - wait")

@@ -8,12 +8,11 @@ from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from kit import Agent, above, calls
 from langgraph_patch import validate_messages
-from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.threads import ascan_threads, repair_thread, scan_threads
+from langgraph_patch.errors import GraphError, OptionError, ThreadError
+from langgraph_patch.threads import repair_thread, scan_threads
 from support.databases import execute, rows_of
 from support.faults import each_fault, result_of
 from support.generated import fewer
@@ -50,7 +49,7 @@ def test_a_paused_thread_that_is_damaged_too_says_so(saver):
 
 
 def test_a_namespace_of_one_run_is_left_out(saver):
-    """It is never read again. What it asks, and what its run did, is told of the graph above."""
+    """It is never read again. What it asks is told of the graph above."""
 
     def node(model, tools, saver):
         return above(create_agent(model, tools)).compile(checkpointer=saver)
@@ -60,9 +59,7 @@ def test_a_namespace_of_one_run_is_left_out(saver):
     found = [(r.namespace, r.status, r.asks) for r in scan_threads(saver)]
     assert found == [("", "paused", ("wire 0?",))]
     made.say("never mind")
-    [report] = scan_threads(saver)
-    assert (report.namespace, report.status) == ("", "damaged")
-    assert [d.defect for d in report.defects] == ["abandoned"]
+    assert scanned(saver) == [("1", "healthy")]
 
 
 def test_a_state_without_a_history_is_healthy_and_says_that_it_has_none(saver):
@@ -75,7 +72,7 @@ def test_a_state_without_a_history_is_healthy_and_says_that_it_has_none(saver):
 # --- which threads ---------------------------------------------------------------------------
 
 
-async def test_a_scan_reads_the_threads_that_are_chosen(path, saver):
+def test_a_scan_reads_the_threads_that_are_chosen(saver):
     """`thread_ids` names them, `include` decides by the id, `since` by the time."""
     for name in ("t1", "t2", "t3"):
         stored("abandoned", saver=saver, thread_id=name)
@@ -91,9 +88,8 @@ async def test_a_scan_reads_the_threads_that_are_chosen(path, saver):
         ({"since": now + hour}, []),
     ):
         assert [name for name, _ in scanned(saver, **options)] == ids
-    async with AsyncSqliteSaver.from_conn_string(path) as own:
-        found = ascan_threads(own, include="t2".__eq__, since=now - hour, thread_ids=["t1", "t2"])
-        assert [report.thread_id async for report in found] == ["t2"]
+    options = {"include": "t2".__eq__, "since": now - hour, "thread_ids": ["t1", "t2"]}
+    assert scanned(saver, **options) == [("t2", "damaged")]
 
 
 def test_a_thread_that_does_not_exist_is_an_error(saver):
@@ -105,7 +101,7 @@ def test_a_thread_that_does_not_exist_is_an_error(saver):
 
 
 def test_what_is_invalid_is_refused_at_once(saver):
-    """Before anything is read, also by the asynchronous function."""
+    """Before anything is read; a password is not repeated."""
     no_saver = "is a {}: expected a checkpoin"
     for target, options, expected in (
         (saver, {"thread_ids": "t07"}, "thread_ids='t07': expected the ids of threads, for one"),
@@ -117,11 +113,13 @@ def test_what_is_invalid_is_refused_at_once(saver):
         (saver, {"since": "2026-05-01"}, "since='2026-05-01': expected a datetime"),
         ("a.sqlite", {}, no_saver.format("str")),
         (None, {}, no_saver.format("NoneType")),
-        (stored("new").graph, {}, no_saver.format("CompiledStateGraph")),
+        ("postgresql://u:Zx9secret@h/db", {}, "because it may hold a password, is a str"),
+        (saver, {"thread_ids": "u:Zx9secret@h"}, "thread_ids=a value that is not repeated"),
+        (stored("new").graph, {}, "pass its checkpointer"),
     ):
-        for scan in (scan_threads, ascan_threads):
-            with pytest.raises(OptionError, match=expected):
-                scan(target, **options)
+        with pytest.raises((OptionError, GraphError), match=expected) as raised:
+            scan_threads(target, **options)
+        assert "Zx9secret" not in str(raised.value)
 
 
 # --- what cannot be read -----------------------------------------------------------------------

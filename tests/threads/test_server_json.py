@@ -1,19 +1,14 @@
-"""What the API of LangGraph Server shows, read as a checkpoint; and what a repair sends there."""
+"""What the API of LangGraph Server shows, read as a checkpoint."""
 
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
     HumanMessage,
-    RemoveMessage,
     ToolMessage,
-    convert_to_messages,
 )
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
-from langgraph.graph import add_messages
 
-from langgraph_patch import patch_messages
 from langgraph_patch.threads.server import checkpoint_of, with_messages
-from langgraph_patch.threads.server_repair import as_json, writes_between
 
 CALLS = [{"name": name, "args": {}, "id": name, "type": "tool_call"} for name in ("a", "b", "c")]
 CUT = {"name": "d", "args": "{", "id": "d", "error": None, "type": "invalid_tool_call"}
@@ -146,36 +141,3 @@ def test_the_call_of_a_send_is_derived_only_if_it_is_certain():
     ):
         sends = saved(*tasks).checkpoint["channel_values"].get(TASKS, [])
         assert [send.arg[0]["id"] if send.arg else None for send in sends] == expected
-
-
-# --- writes ---------------------------------------------------------------------------------
-
-HISTORY = [HumanMessage("go", id="h1"), MODEL, HumanMessage("never mind", id="h2")]
-
-
-def test_only_what_has_to_move_is_sent():
-    """Messages before the first one that changes are not; the reducer makes the rest of it."""
-    edited = [HISTORY[0], MODEL.model_copy(update={"content": "hm"}), HISTORY[2]]
-    for new, removed, types in (
-        (patch_messages(HISTORY).messages, ["h2"], ["tool", "tool", "tool", "human"]),
-        (edited, ["m", "h2"], ["ai", "human"]),
-        (HISTORY[:2], ["h2"], []),
-        ([*HISTORY, AIMessage("yes", id="a")], [], ["ai"]),
-        (HISTORY, [], []),
-    ):
-        history, writes = HISTORY, writes_between(HISTORY, new)
-        sent = [message for write in writes for message in write]
-        assert [m.id for m in sent if isinstance(m, RemoveMessage)] == removed
-        assert [m.type for m in sent if not isinstance(m, RemoveMessage)] == types
-        for write in writes:
-            history = add_messages(history, write)
-        assert history == new
-
-
-def test_a_chunk_is_sent_as_the_message_that_it_is():
-    """LangChain reads no chunk from JSON. Fields without a value are not sent."""
-    [chunk, sent] = as_json([AIMessageChunk("hi", id="x"), MODEL])
-    assert chunk == {"type": "ai", "content": "hi", "id": "x"}
-    [read] = convert_to_messages([sent])
-    assert (read.tool_calls, read.id) == (CALLS, "m")
-    assert read.additional_kwargs.keys() == {"usage_metadata"}

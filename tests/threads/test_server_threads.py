@@ -5,35 +5,24 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import count, repeat, takewhile
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from langchain_core.messages import ToolMessage
 from langgraph.checkpoint.serde.types import RESUME
-from langgraph.graph import add_messages
 from langgraph_sdk import get_client
 from langgraph_sdk.client import SyncLangGraphClient
 
-from langgraph_patch.errors import MessagesError, OptionError, ThreadError
-from langgraph_patch.threads import (
-    LangGraphServer,
-    ascan_threads,
-    aundo_repair,
-    repair_thread,
-    scan_threads,
-    server_client,
-    undo_repair,
-)
+from langgraph_patch.errors import EvidenceError, OptionError, StoreError, ThreadError
+from langgraph_patch.threads import LangGraphServer, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.opening import open_database
-from support.paths import ROOT
+from langgraph_patch.threads.stored import chain_of, is_store_failure
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 IDS = [f"t{number:03}" for number in range(120)]
@@ -93,7 +82,6 @@ class FakeServer(ThreadingHTTPServer):
         self.ids, self.states, self.runs = ["t"], [state(0, DAMAGED)], []
         self.answers: dict[str, Any] = {}
         self.seen: list[tuple[str, Any, Any]] = []
-        self.waiting: list[Any] = []  # what a run wrote beside the newest checkpoint
 
     def posted(self, *names: str) -> list[Any]:
         """The bodies that were sent to these paths."""
@@ -119,7 +107,7 @@ class FakeServer(ThreadingHTTPServer):
         return [{"thread_id": each} for each in self.ids[start : start + body["limit"]]]
 
     def on_thread(self, _: Any) -> Any:
-        return {"status": "idle", "metadata": {"graph_id": "agent"}}
+        return {"thread_id": "t", "status": "idle", "metadata": {"graph_id": "agent"}}
 
     def on_history(self, body: Any) -> Any:
         before = body["before"]["configurable"]["checkpoint_id"] if "before" in body else "d"
@@ -130,24 +118,6 @@ class FakeServer(ThreadingHTTPServer):
 
     def on_runs(self, _: Any) -> Any:
         return self.runs
-
-    def on_runs_wait(self, body: Any) -> Any:
-        self.waiting = [write for _, write in body["command"]["update"]]
-        self.runs.insert(0, {"metadata": body["metadata"], "status": "success"})
-        return {}
-
-    def on_state(self, body: Any) -> Any:
-        begin = (
-            self.on_history({**body, "limit": 1})[0] if "checkpoint" in body else self.states[-1]
-        )
-        writes, self.waiting = [] if "checkpoint" in body else self.waiting, []
-        messages = begin["values"]["messages"]
-        results = [each["result"]["messages"] for each in begin["tasks"] if each["result"]]
-        for write in [*results, *writes]:
-            messages = [m.model_dump(mode="json") for m in add_messages(messages, write)]
-        self.states.append(state(len(self.states), messages, source="update"))
-        self.states[-1]["parent_checkpoint"] = begin["checkpoint"]
-        return {}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -198,11 +168,6 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waited
 
 
-def contents(server: FakeServer) -> list[str]:
-    """The texts of the newest history."""
-    return [message["content"] for message in server.states[-1]["values"]["messages"]]
-
-
 def reason(client: Any) -> str:
     """Why the only thread is unreadable."""
     [report] = scan_threads(client)
@@ -218,29 +183,62 @@ def scanned(client: Any, **options: Any) -> list[str]:
 # --- requests -------------------------------------------------------------------------------
 
 
-def test_a_server_that_fails_ends_a_scan_and_a_repair(server, client, pauses):
-    """Otherwise each of its threads would be called unreadable, and a repair would go on."""
-    text = "LangGraph Server refuses all requests: check its URL and LANGGRAPH_API_KEY, or try"
-    for status in (401, 429, 502, 503):
-        server.answers["history"] = Reply({"detail": "no"}, status)
-        pauses.clear()
-        with pytest.raises(ThreadError, match=rf"^{text} again later \({status} .*no.*\)\.$"):
-            scanned(client)
-        assert pauses == ([1.0, 4.0, 16.0] if status in {429, 503} else [])
-    server.answers = {"runs/wait": Reply(status=502)}
-    with pytest.raises(ThreadError, match=text):
-        repair_thread(client, CONFIG)
+def test_e3_a_server_that_fails_ends_a_scan(server, client, pauses):
+    """Also while older checkpoints are searched: otherwise its threads would be called damaged."""
+    text = "LangGraph Server: it refuses all requests: check its URL and LANGGRAPH_API_KEY, or try"
+    for status in (401, 429, 502, 503, 504):
+        refusal = Reply({"detail": "no"}, status)
+        search = lambda body, it=refusal: it if "checkpoint_id" in body["checkpoint"] else None
+        for answer in (refusal, lambda body, s=search: s(body) or server.on_history(body)):
+            server.answers["history"] = answer
+            pauses.clear()
+            with pytest.raises((StoreError, EvidenceError)) as raised:
+                scanned(client)
+            assert is_store_failure(raised.value)
+            [error] = [e for e in chain_of(raised.value) if isinstance(e, StoreError)]
+            assert str(error).startswith(text)
+            assert str(error).endswith(f"again later ({status} {error_text(status)}: no).")
+            assert pauses == ([1.0, 4.0, 16.0] if status in {429, 503} else [])
+
+
+def error_text(status: int) -> str:
+    """What HTTP calls a status."""
+    return HTTPStatus(status).phrase
 
 
 def test_a_thread_that_the_server_cannot_read_does_not_end_a_scan(server, client):
-    """It may be too large, or of another user: it is unreadable, and no URL is repeated."""
-    text = "http://bob:secret@host failed\n" + "x" * 1000
-    for status in (403, 404, 500, 504):
+    """Its graph may be gone: it is unreadable and never healthy, and no URL is repeated."""
+    text = "thread: http://bob:secret@host failed\n" + "x" * 1000
+    for status in (403, 404, 409, 422, 500):
         server.answers["history"] = Reply({"detail": text}, status)
         found = reason(client)
-        assert found.startswith(f"LangGraph Server refused the request ({status} ")
+        assert found.startswith(f"LangGraph Server: it refused the request ({status} ")
         assert "(its URL) failed" in found
         assert len(found) < 600
+
+
+def test_e9_an_answer_for_another_thread_is_refused(server, client):
+    """It would be called damaged, or healthy, by the state of the other one."""
+    server.answers["history"] = [{**state(0, DAMAGED), "checkpoint": {"thread_id": "u", **ID}}]
+    assert "was asked for thread 't' and answered for 'u'" in reason(client)
+    server.answers = {"thread": {"thread_id": "u", "status": "idle"}}
+    with pytest.raises(ThreadError, match="was asked for thread 't' and answered for 'u'"):
+        scanned(client, thread_ids=["t"])
+
+
+ID = {"checkpoint_id": "c0"}
+
+
+def test_a_server_is_never_written_to(server, client):
+    """Not with a client, not as a checkpointer, not by its URL: the error says what to do."""
+    acts: list[Any] = [repair_thread, undo_repair]
+    for target in (client, LangGraphServer(client)):
+        for act in acts:
+            with pytest.raises(ThreadError, match=r"Deploy the graph with with_patching.*database"):
+                act(target, CONFIG)
+    with pytest.raises(ThreadError, match="Deploy the graph with with_patching"):
+        open_database(server.url, write=True)
+    assert server.seen == []
 
 
 def test_a_server_that_refuses_for_a_while_is_asked_again(server, client, pauses):
@@ -258,21 +256,6 @@ def test_a_server_that_refuses_for_a_while_is_asked_again(server, client, pauses
         assert pauses == waited
 
 
-async def test_an_async_client_is_answered_and_refused_alike(server, client):
-    """It waits, asks again, and reads no answer without an end."""
-    refusals = [Reply(status=429)]
-    server.answers["count"] = lambda _: refusals.pop() if refusals else 1
-    async with get_client(url=server.url) as aclient:
-        assert [r.status async for r in ascan_threads(aclient)] == ["damaged"]
-        server.answers["history"] = Reply(pieces=repeat(b" " * 2**20))
-        [report] = [r async for r in ascan_threads(aclient)]
-        assert "an answer is larger than 64 MiB" in report.reason
-        with pytest.raises(OptionError, match=r"LangGraphClient is asynchronous: .*ascan_threads"):
-            list(scan_threads(aclient))
-    with pytest.raises(OptionError, match=r"SyncLangGraphClient is synchronous: .*undo_rep"):
-        await aundo_repair(client, CONFIG)
-
-
 def test_what_is_no_langgraph_server_is_named(server, client):
     """A login page, nothing, and lists of other things: one line says which answer is wrong."""
     for content in (
@@ -285,7 +268,7 @@ def test_what_is_no_langgraph_server_is_named(server, client):
     ):
         server.answers["search"] = Reply(pieces=[content])
         with pytest.raises(
-            ThreadError, match=r"answer to threads/search is .*URL of a L"
+            StoreError, match=r"its answer is not the expected one .*URL of a L"
         ) as raised:
             scanned(client)
         assert "\n" not in str(raised.value)
@@ -303,42 +286,9 @@ def test_an_odd_thread_does_not_stop_a_scan(server, client):
         {**dated, "tasks": [3]},
     ):
         server.answers["history"] = [odd]
-        assert "its answer to threads/t/history is not the expected one" in reason(client)
+        assert "its answer is not the expected one" in reason(client)
     server.answers, server.states = {}, [state(0, [{"type": "human", "id": "h", "content": 7}])]
     assert "'content': 7" in reason(client)
-    with pytest.raises(MessagesError, match="'content': 7"):
-        repair_thread(client, CONFIG)
-
-
-def test_c7_an_answer_without_an_end_is_not_read(server, client):
-    """Only that thread is unreadable; no packed answer is asked for, and none is unpacked."""
-    server.answers["history"] = Reply(pieces=repeat(b" " * 2**20))
-    limit = "LangGraph Server: an answer is larger than 64 MiB, so it was not read."
-    assert reason(client) == limit
-    limits = (ROOT / "docs" / "pages" / "limits.md").read_text("utf-8")
-    seconds = server_client._SECONDS  # noqa: SLF001 - a minute is too long for a test
-    assert f"in {seconds:.0f} seconds and 64 MiB" in limits
-    packed = gzip.compress(b" " * 10_000_000)
-    server.answers["history"] = Reply(pieces=[packed], headers=(("content-encoding", "gzip"),))
-    assert "is not the expected one" in reason(client)
-    assert {headers["accept-encoding"] for *_, headers in server.seen} == {"identity"}
-
-
-def test_an_answer_that_drips_or_never_comes_is_not_waited_for(server, client, monkeypatch):
-    """It ends the scan: every other answer would take as long."""
-    monkeypatch.setattr(server_client, "_SECONDS", 0.15)
-    for every, text in (
-        (0.01, "an answer takes too long: try again later"),
-        (None, "is it running, and is the URL"),
-    ):
-        ended = threading.Event()
-        pieces = takewhile(lambda _, e=ended, every=every: not e.wait(every), repeat(b" "))
-        server.answers["count"] = Reply(pieces=pieces)
-        begin = time.monotonic()
-        with pytest.raises(ThreadError, match=text):
-            scanned(client)
-        assert 0.1 < time.monotonic() - begin < 5
-        ended.set()
 
 
 # --- connections ----------------------------------------------------------------------------
@@ -375,11 +325,11 @@ def test_every_request_has_the_headers_of_the_environment(server, monkeypatch):
 
 def test_only_a_client_is_a_server(client):
     """The error names the value and what to pass; a server is taken as it is."""
-    with pytest.raises(OptionError, match=r"'http://127.0.0.1' is a str: expected a client"):
+    with pytest.raises(OptionError, match=r"a value .* is a str: expected a synchronous client"):
         LangGraphServer("http://127.0.0.1")
     assert scanned(LangGraphServer(client)) == scanned(client) == ["t"]
-    with pytest.raises(ThreadError, match="subgraph 'child'"):
-        repair_thread(client, {"configurable": {"thread_id": "t", "checkpoint_ns": "child"}})
+    with pytest.raises(OptionError, match=r"LangGraphClient is asynchronous: .*get_sync_client"):
+        scan_threads(get_client(url="http://127.0.0.1"))
 
 
 # --- threads --------------------------------------------------------------------------------
@@ -407,14 +357,12 @@ def test_filters_choose_threads(server, client):
 
 
 def test_a_thread_that_does_not_exist(server, client):
-    """It is named in a scan and in a repair; its id is quoted in the path."""
+    """It is named in a scan; its id is quoted in the path."""
     server.answers["thread"] = server.answers["history"] = Reply("Thread not found", 404)
     for status in (404, 422):
         server.answers["thread"] = Reply({"detail": "Invalid thread ID"}, status)
         with pytest.raises(ThreadError, match="There is no thread 'a b'"):
             scanned(client, thread_ids=["a b"])
-    with pytest.raises(ThreadError, match="There is no thread 't'"):
-        repair_thread(client, CONFIG)
 
 
 def test_pages_that_do_not_hold_all_threads_are_an_error(server, client):
@@ -500,185 +448,6 @@ def test_an_open_call_at_the_end_may_still_get_its_result(server, client):
         ([task()], "idle", None, "damaged"),
     ):
         server.states = [state(0, DAMAGED[:1], *tasks)]
-        server.answers["thread"] = {"status": status, "metadata": {}}
+        server.answers["thread"] = {"thread_id": "t", "status": status, "metadata": {}}
         server.runs = [run_at(0) | {"status": run}] * (run is not None)
         assert [report.status for report in scan_threads(client)] == [found]
-
-
-# --- repair and undo ------------------------------------------------------------------------
-
-
-def test_a_repair_is_written_by_one_run_and_undone(server, client):
-    """The run names no node, gives way to others, and has a mark that the undo finds."""
-    server.answers["thread"] = {"status": "idle", "metadata": {"graph_id": "g", "assistant_id": 7}}
-    assert repair_thread(client, CONFIG, dry_run=True).outcome == "planned"
-    assert server.posted("state", "runs/wait") == []
-    repair = repair_thread(client, CONFIG)
-    assert (repair.outcome, repair.before, repair.after) == ("repaired", "c0", "c2")
-    unknown = "No result of tool call f with id c is known; it may or may not have run."
-    assert contents(server) == ["", unknown, "well?"]
-    [run] = server.posted("runs/wait")
-    mark = {"langgraph_patch_before": "c0", "langgraph_patch_written_to": "c1"}
-    removal, added = run["command"].pop("update")
-    assert run == {
-        "assistant_id": 7,
-        "command": {},
-        "metadata": {"langgraph_patch": "repair", **mark},
-        "multitask_strategy": "reject",
-        "on_disconnect": "cancel",
-    }
-    assert removal == ["messages", [{"type": "remove", "id": "h", "content": ""}]]
-    assert [message["type"] for message in added[1]] == ["tool", "human"]
-    assert undo_repair(client, CONFIG) == "c0"
-    assert server.states[-1]["values"]["messages"][1:] == [
-        {**server.states[-1]["values"]["messages"][1], "id": "h", "content": "well?"}
-    ]
-    with pytest.raises(ThreadError, match="no repair wrote its newest checkpoint c3"):
-        undo_repair(client, CONFIG)
-
-
-def test_what_finished_tasks_wrote_is_kept(server, client):
-    """It is applied before tasks are dropped; if nothing is missing then, no run is needed."""
-    server.states = [state(0, DAMAGED[:1], task(result={"messages": [RESULT]}), ASKS)]
-    assert repair_thread(client, CONFIG).outcome == "paused"
-    repair = repair_thread(client, CONFIG, on_pause="abandon")
-    assert (repair.outcome, contents(server)) == ("repaired", ["", "done"])
-    assert [str(change) for change in repair.patch.changes] == ["recovered 'f' 'c'"]
-    assert isinstance(repair.patch.changes[0].after, ToolMessage)
-    assert [body["as_node"] for body in server.posted("state")] == ["__end__"]
-    assert server.posted("runs/wait") == []
-
-
-def stopped(client: Any, **options: Any) -> tuple[str, str]:
-    """The outcome of a repair that is not made, and the reason."""
-    repair = repair_thread(client, CONFIG, **options)
-    assert repair.skipped
-    return repair.outcome, repair.reason or ""
-
-
-KEPT, LOST = "the state before was restored", "the state before could not be restored"
-REFUSED = {"__error__": "no"}
-
-
-@pytest.mark.parametrize(
-    ("answers", "expected", "posts"),
-    [
-        ({"runs/wait": REFUSED}, ("refused", f"the graph refused it (no); {KEPT}"), 3),
-        ({"runs/wait": {}}, ("refused", f"the graph did not keep it; {KEPT}"), 4),
-        (
-            {"runs/wait": Reply(status=409)},
-            ("refused", "refused the request (409 "),
-            2,
-        ),
-        ({"state": Reply("InvalidUpdateError", 400)}, ("refused", "InvalidUpdateError"), 1),
-        ({"thread": {"metadata": {}}}, ("refused", "its answer to threads/t is not the exp"), 1),
-    ],
-)
-def test_what_the_server_does_not_keep_is_rolled_back(server, client, answers, expected, posts):
-    """A copy of the checkpoint before the run becomes the newest; refusals change nothing."""
-    server.answers = answers
-    (outcome, text), (found, said) = expected, stopped(client)
-    assert (found, text in said) == (outcome, True), said
-    assert contents(server) == ["", "well?"]
-    assert len(server.posted("state", "runs/wait")) == posts
-    if KEPT in text:
-        copied = {"values": None, "as_node": "__copy__", "checkpoint": {"checkpoint_id": "c1"}}
-        assert server.posted("state")[-1] == copied
-
-
-def test_a_state_that_cannot_be_restored_is_not_said_to_be(server, client):
-    """The copy is read back."""
-    server.answers["runs/wait"] = REFUSED
-    lost = {True: DAMAGED[:-1], False: DAMAGED}
-    server.answers["state"] = lambda body: server.states.append(
-        state(len(server.states), lost["checkpoint" in body])
-    )
-    assert stopped(client) == ("refused", f"the graph refused it (no); {LOST}")
-
-
-@pytest.mark.parametrize("is_run", [True, False])
-def test_a_graph_that_starts_tasks(is_run, server, client):
-    """The next run would run them; what finished tasks write may start others, but not for ever."""
-
-    def update(body: Any) -> Any:
-        server.on_state(body)
-        if (bool(server.runs) or not is_run) and "checkpoint" not in body:
-            server.states[-1]["tasks"] = [task()]
-
-    server.answers["state"] = update
-    text = f"the graph did not keep it; {KEPT}"
-    text = text if is_run else "its graph starts new tasks whenever tasks are dropped"
-    assert stopped(client) == ("refused", text)
-    assert len(server.posted("state")) == (3 if is_run else 5)
-
-
-def test_a_message_with_an_invalid_call_behind_the_damage(server, client):
-    """It is sent as a call, since the server would drop an invalid one, and is answered."""
-    cut = {"name": "f", "args": "{", "id": "d", "error": None, "type": "invalid_tool_call"}
-    late = {"type": "ai", "id": "b", "content": "", "invalid_tool_calls": [cut]}
-    server.states = [state(0, [*DAMAGED, late, {**DAMAGED[1], "id": "i"}])]
-    assert repair_thread(client, CONFIG).outcome == "repaired"
-    written = server.states[-1]["values"]["messages"]
-    assert [message["type"] for message in written] == ["ai", "tool", "human"] * 2
-    assert [message.get("tool_call_id") for message in written[1::3]] == ["c", "d"]
-
-
-@pytest.mark.parametrize("moves", [1, 3], ids=["before anything is written", "before the run"])
-def test_another_write_takes_precedence(server, client, moves):
-    """Where the thread moved on during the repair, nothing of the repair is written."""
-    reads = count()
-
-    def history(body: Any) -> Any:
-        if body["limit"] == 1 and next(reads) == moves:
-            server.states.append(state(9, DAMAGED))
-        return server.on_history(body)
-
-    server.answers["history"] = history
-    outcome, text = stopped(client, recover=False)
-    assert (outcome, "that write takes precedence" in text) == ("moved", True)
-    assert server.posted("runs/wait") == []
-
-
-def test_a_thread_of_a_killed_run_or_one_that_is_deleted_meanwhile(server, client):
-    """The first has to be continued: its input would be lost. No search is without an end."""
-    server.answers["history"] = lambda _: server.states
-    assert [report.status for report in scan_threads(client)] == ["damaged"]
-    assert len(server.posted("history")) < 10
-    server.answers, server.states = {}, [state(0, DAMAGED, source="input")]
-    outcome, text = stopped(client)
-    assert (outcome, "continue it with invoke(None)" in text) == ("refused", True)
-    assert server.posted("state") == []
-    states = [state(0, DAMAGED)]
-    server.answers["history"] = lambda _: [states.pop()] if states else []
-    found = stopped(client, recover=False)
-    assert found == ("refused", "Thread 't', or a checkpoint of it, was deleted meanwhile.")
-
-
-def test_only_a_marked_repair_is_undone(server, client):
-    """The newest run must name the checkpoint that the newest one was made from."""
-    server.states = [state(0, DAMAGED), state(1, DAMAGED)]
-    for mark, parent in (
-        (None, "c0"),
-        (3, "c0"),
-        ({"langgraph_patch": "repair"}, "c0"),
-        ({"langgraph_patch_written_to": "c9"}, "c0"),
-        ({}, None),
-    ):
-        made_from = parent and {"thread_id": "t", "checkpoint_id": parent}
-        server.states[-1]["parent_checkpoint"] = made_from
-        server.runs = [{"metadata": mark}] * (mark is not None)
-        with pytest.raises(ThreadError, match="no repair wrote its newest checkpoint"):
-            undo_repair(client, CONFIG)
-    assert server.posted("state") == []
-
-
-def test_a_pause_or_a_deleted_checkpoint_is_not_brought_back(server, client):
-    """The server does not copy a pause; the error says how to answer it."""
-    server.states = [state(0, DAMAGED, ASKS), state(1, DAMAGED), state(2, DAMAGED)]
-    answer = "answer it with a run with checkpoint_id='c0'"
-    for before, text in (("c0", answer), ("gone", "was deleted meanwhile")):
-        mark = {"langgraph_patch_before": before, "langgraph_patch_written_to": "c1"}
-        server.runs = [run_at(0) | {"metadata": mark}]
-        with pytest.raises(ThreadError, match=text):
-            undo_repair(client, CONFIG)
-    assert server.posted("state") == []

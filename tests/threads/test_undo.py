@@ -1,24 +1,14 @@
 """The repair of a stored thread is taken back, and nothing else ever is."""
 
-import asyncio
-
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from langgraph_patch._sansio import run_sync
-from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.threads import (
-    arepair_thread,
-    ascan_threads,
-    aundo_repair,
-    repair_thread,
-    scan_threads,
-    undo_repair,
-)
-from langgraph_patch.threads.keys import Key, delete_checkpoint
-from support.databases import rows_of
-from support.stored_threads import Foreign, lines, results, scanned, stored, thread
+from langgraph_patch.errors import ThreadError
+from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads.listing import Selection
+from langgraph_patch.threads.undo import find_repairs
+from support.databases import execute, rows_of
+from support.stored_threads import Foreign, lines, scanned, stored, thread
 
 NOT_REPAIRED = "Thread '1' has no repair to undo: no repair wrote its newest checkpoint"
 
@@ -67,76 +57,46 @@ def test_what_was_repaired_is_listed(saver):
     assert done == {s.config["configurable"]["thread_id"]: s.checkpoint["id"] for s in marked}
 
 
-@pytest.mark.parametrize("is_memory", [True, False])
-def test_only_the_newest_checkpoint_is_deleted(is_memory, saver):
-    """Nothing is deleted if the thread has moved on, or is gone."""
-    own = InMemorySaver() if is_memory else saver
-    stored("healthy", saver=own)
-    ids = [saved.checkpoint["id"] for saved in own.list(thread())]
-    for namespace, name, left in (("", ids[1], ids), ("x", ids[0], ids), ("", ids[0], ids[1:])):
-        is_done = run_sync(delete_checkpoint(own, Key("1", namespace), name))
-        assert is_done == (left != ids)
-        assert [saved.checkpoint["id"] for saved in own.list(thread())] == left
-    own.delete_thread("1")
-    assert not run_sync(delete_checkpoint(own, Key("1", ""), ids[1]))
-    assert not is_memory or "1" not in own.storage
+def test_repairs_are_found_without_a_search(path, saver):
+    """Those that can be undone; what cannot be read, or was named and has none, is refused."""
+    for name in "123":
+        stored("abandoned", saver=saver, thread_id=name)
+        repair_thread(saver, thread(name), min_age=0)
+    stored("abandoned", saver=saver, thread_id="4")
+    execute(path, "UPDATE checkpoints SET checkpoint = x'c1' WHERE thread_id = '2'")
+
+    def found(**options):
+        plans = find_repairs(saver, Selection(**options))
+        return [(address.thread_id, plan.outcome) for address, plan in plans]
+
+    assert found() == [("1", "planned"), ("2", "refused"), ("3", "planned")]
+    assert found(thread_ids=["1", "4"]) == [("1", "planned"), ("4", "refused")]
+    assert found(include="3".__eq__) == [("3", "planned")]
+    with pytest.raises(ThreadError, match="There is no thread '5'"):
+        found(thread_ids=["5"])
 
 
-def test_a_checkpointer_that_cannot_delete_one_checkpoint_names_the_alternative():
+def test_e8_a_mark_that_was_passed_on_is_no_repair(path, saver):
+    """`update_state` stores the metadata of its config: a real message is not deleted."""
+    made = stored("abandoned", saver=saver)
+    repair_thread(saver, thread(), min_age=0)
+    config = {**thread(), "metadata": {"langgraph_patch": "repair"}}
+    made.graph.update_state(config, {"messages": [("human", "real")]}, as_node="__start__")
+    assert saver.get_tuple(thread()).metadata["langgraph_patch"] == "repair"
+    before = rows_of(path)
+    with pytest.raises(ThreadError, match=NOT_REPAIRED):
+        undo_repair(saver, thread())
+    assert (rows_of(path), [*find_repairs(saver, Selection())]) == (before, [])
+    assert [report.repaired for report in scan_threads(saver)] == [False]
+
+
+@pytest.mark.parametrize("make", [Foreign, InMemorySaver])
+def test_a_checkpointer_that_cannot_delete_one_checkpoint_names_the_alternative(make):
     """The repair stays, and the error says how to continue from the checkpoint before."""
-    saver = Foreign()
+    saver = make()
     stored("abandoned", saver=saver)
     repair_thread(saver, thread(), min_age=0)
-    with pytest.raises(ThreadError, match=r"Foreign cannot delete .* thread '1' .* checkpoint_id"):
+    name = make.__name__
+    with pytest.raises(ThreadError, match=f"{name} cannot delete .* thread '1' .* checkpoint_id"):
         undo_repair(saver, thread())
     assert scanned(saver, thread_ids=["1"]) == [("1", "healthy")]
-
-
-# --- the asynchronous forms ------------------------------------------------------------------
-
-
-@pytest.mark.needs(langgraph="1.2")
-async def test_the_asynchronous_functions_do_the_same(path, saver):
-    """Scan, repair, undo over an asynchronous checkpointer; a lookup may be asynchronous too."""
-
-    async def look_up(call):
-        return f"{call.tool_call_id} paid"
-
-    made = stored("abandoned", "delta", saver)
-    [report] = [r.to_dict() | {"age": 0} for r in scan_threads(saver)]
-    before = rows_of(path)
-    async with AsyncSqliteSaver.from_conn_string(path) as own:
-        graph = made.graph.copy({"checkpointer": own})
-        assert [r.to_dict() | {"age": 0} async for r in ascan_threads(own)] == [report]
-        repair = await arepair_thread(graph, thread(), min_age=0, reconcile={"wire": look_up})
-        assert results(repair.patch.messages) == ["sent to bob", "c2 paid"]
-        assert await aundo_repair(graph, thread()) == repair.before
-        assert rows_of(path) == before
-        assert (await arepair_thread(graph, thread(), min_age=0)).after == repair.after
-        await graph.ainvoke({"messages": [("human", "next")]}, thread())
-        with pytest.raises(ThreadError, match=NOT_REPAIRED):
-            await aundo_repair(graph, thread())
-
-
-async def test_the_wrong_form_names_the_right_one(path, saver):
-    """A checkpointer that is used in an event loop has no other half, and the other way round."""
-    stored("abandoned", saver=saver)
-    async with AsyncSqliteSaver.from_conn_string(path) as own:
-        for act in (repair_thread, undo_repair):
-            with pytest.raises(OptionError, match="await arepair_thread and aundo"):
-                act(own, thread())
-        repair = await arepair_thread(own, thread(), min_age=0)
-
-        def undo():
-            with pytest.raises(OptionError, match="AsyncSqliteSaver is asynchronous: call"):
-                undo_repair(own, thread())
-
-        await asyncio.to_thread(undo)  # in another thread it can read, but not delete
-        with pytest.raises(OptionError, match="AsyncSqliteSaver is asynchronous: call scan"):
-            list(scan_threads(own))
-    for act in (arepair_thread, aundo_repair):
-        with pytest.raises(OptionError, match="SqliteSaver has only the other form: call repair_t"):
-            await act(saver, thread())
-    with pytest.raises(OptionError, match="SqliteSaver is synchronous: call scan_threads"):
-        [report async for report in ascan_threads(saver)]
-    assert saver.get_tuple(thread()).checkpoint["id"] == repair.after

@@ -1,0 +1,324 @@
+"""List the histories of a database, and delete the newest checkpoint of one.
+
+LangGraph's interface of a checkpointer can list checkpoints, and not threads. So LangGraph's own
+tables are queried, and any other checkpointer is asked for all of its checkpoints.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import methodcaller
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+
+from langgraph_patch._langgraph_storage import postgres_cursor
+from langgraph_patch.errors import OptionError, ThreadError, brief, quoted
+from langgraph_patch.evidence.address import Address
+from langgraph_patch.threads.server import LangGraphServer
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which histories a scan, a repair or an undo reads.
+
+    Attributes:
+        thread_ids: The ids of the threads. Default: all threads.
+        include: A function that takes the id of a thread and returns whether to read it. Default:
+            all threads.
+        since: Only histories that were written to at this time or later. Default: all.
+
+    Raises:
+        OptionError: If one has an invalid value.
+    """
+
+    thread_ids: Iterable[str] | None = None
+    include: Callable[[str], bool] | None = None
+    since: datetime | None = None
+
+    def __post_init__(self) -> None:
+        ids: Any = self.thread_ids
+        if ids is not None:
+            is_list = isinstance(ids, Iterable) and not isinstance(ids, str | bytes)
+            ids = [*ids] if is_list else [None]
+            if not all(isinstance(each, str) for each in ids):
+                raise OptionError(
+                    f"thread_ids={quoted(self.thread_ids)}: expected the ids of threads, for one a "
+                    f"list of one."
+                )
+            object.__setattr__(self, "thread_ids", sorted(set(ids)))
+        if self.include is not None and not callable(self.include):
+            raise OptionError(
+                f"include={quoted(self.include)}: expected a function of a thread id."
+            )
+        if self.since is not None:
+            if not isinstance(self.since, datetime):
+                raise OptionError(f"since={quoted(self.since)}: expected a datetime.")
+            if self.since.tzinfo is None:
+                object.__setattr__(self, "since", self.since.replace(tzinfo=UTC))
+
+    def has_time(self, written: datetime | None) -> bool:
+        """Whether a history that was written to then is read; also if that is not known."""
+        return self.since is None or written is None or written >= self.since
+
+
+def list_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) -> list[Address]:
+    """The addresses of the histories of the selected threads, by thread and namespace.
+
+    Args:
+        saver: The checkpointer.
+        selection: Which threads; `since` is not looked at.
+
+    Raises:
+        ThreadError: If one of the named threads does not exist, or the checkpointer cannot list
+            its threads.
+
+    Examples:
+        >>> from langgraph.checkpoint.memory import InMemorySaver
+        >>> from langgraph_patch.threads.listing import Selection, list_addresses
+        >>> list_addresses(InMemorySaver(), Selection())
+        []
+    """
+    include = selection.include
+    if selection.thread_ids is None:
+        addresses = _of_all(saver)
+    else:
+        addresses = [
+            address for each in selection.thread_ids for address in _of_thread(saver, each)
+        ]
+    return [each for each in addresses if include is None or include(each.thread_id)]
+
+
+def _of_thread(saver: BaseCheckpointSaver[Any], thread_id: str) -> list[Address]:
+    found: list[Address] = []
+    with suppress(UnicodeEncodeError):  # no database can hold such an id
+        if isinstance(saver, LangGraphServer):
+            found = [Address(thread_id)] if saver.exists(thread_id) else []
+        elif tables := _tables_of(saver):
+            where = f"WHERE thread_id = {tables.parameter}"
+            found = _addresses(tables, saver, tables.addresses.format(where), (thread_id,))
+        else:
+            found = _listed(saver, thread_id)
+    if not found:
+        raise ThreadError(f"There is no thread {thread_id!r:.200}.")
+    return found
+
+
+def _of_all(saver: BaseCheckpointSaver[Any]) -> list[Address]:
+    if isinstance(saver, LangGraphServer):
+        return [*map(Address, saver.thread_ids())]
+    tables = _tables_of(saver)
+    if tables is None:
+        return _listed(saver, None)
+    return _addresses(tables, saver, tables.addresses.format(""))
+
+
+def list_marked(saver: BaseCheckpointSaver[Any]) -> list[Address]:
+    """The histories whose newest checkpoint may have the mark of a repair.
+
+    Only the metadata is searched, as text; also histories whose metadata cannot be read are listed.
+
+    Raises:
+        ThreadError: If the checkpointer cannot delete single checkpoints.
+    """
+    tables = _tables_of(saver)
+    if tables is None:
+        raise _cannot_delete(saver, "no repair can be undone")
+    return _addresses(tables, saver, tables.marked)
+
+
+def delete_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> bool:
+    """Delete a checkpoint if it is the newest of its history and has no pending writes.
+
+    Nothing can be written between the check and the deletion.
+
+    Returns:
+        Whether the checkpoint was deleted.
+
+    Raises:
+        ThreadError: If the checkpointer cannot delete single checkpoints.
+    """
+    tables = _tables_of(saver)
+    if tables is None:
+        raise _cannot_delete(saver, f"the repair of thread {address.thread_id!r} cannot be undone")
+    place = address.thread_id, address.namespace, address.checkpoint_id
+    delete = (_DELETE.format(tables.parameter, tables.writes), place)
+    for seconds in (*_PAUSES, None):
+        try:
+            return bool(_execute(saver, tables, *tables.lock, delete))
+        except Exception as error:  # of a driver that may not be installed
+            if seconds is None or "LockNotAvailable" not in class_names(error, "psycopg"):
+                raise
+        time.sleep(seconds)
+    return False
+
+
+_PAUSES = (0.1, 0.5, 1.0, 2.0)
+"""The seconds before a deletion is tried again that another writer's lock has kept from running."""
+
+
+def _cannot_delete(saver: object, what: str) -> ThreadError:
+    return ThreadError(
+        f"{type(saver).__name__} cannot delete single checkpoints, so {what}: continue from the "
+        f"checkpoint before it, with its checkpoint_id in the config."
+    )
+
+
+def class_names(value: object, package: str) -> set[str]:
+    """The names of the classes of `value` that `package` defines.
+
+    It replaces `isinstance` where the package is optional or slow to import: whoever made the
+    value has imported it.
+
+    Args:
+        value: Any object.
+        package: How the names of the modules begin.
+
+    Examples:
+        >>> from langgraph_patch.threads.listing import Selection, class_names
+        >>> sorted(class_names(Selection(), "langgraph_patch"))
+        ['Selection']
+    """
+    return {base.__name__ for base in type(value).__mro__ if base.__module__.startswith(package)}
+
+
+# --- LangGraph's tables ------------------------------------------------------------------
+
+
+_NEWEST = """NOT EXISTS (SELECT 1 FROM checkpoints AS newer WHERE newer.thread_id = c.thread_id
+    AND newer.checkpoint_ns = c.checkpoint_ns AND newer.checkpoint_id > c.checkpoint_id)"""
+
+_DELETE = f"""DELETE FROM checkpoints AS c
+WHERE thread_id = {{0}} AND checkpoint_ns = {{0}} AND checkpoint_id = {{0}} AND {_NEWEST}
+AND NOT EXISTS (
+    SELECT 1 FROM {{1}} AS w WHERE w.thread_id = c.thread_id
+    AND w.checkpoint_ns = c.checkpoint_ns AND w.checkpoint_id = c.checkpoint_id
+) RETURNING 1"""  # noqa: S608 - our names
+"""Blobs stay: other checkpoints, such as those of a fork, may use the same version of a channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """How the tables of one kind of database are queried.
+
+    Attributes:
+        addresses: What lists the threads and their namespaces.
+        marked: The same, of histories whose newest checkpoint may have the mark of a repair.
+        writes: The table of pending writes.
+        parameter: A parameter of a statement.
+        lock: Statements that let nobody write until the transaction ends.
+        cursor: Takes the checkpointer; a context manager over a cursor in one transaction.
+    """
+
+    addresses: str
+    marked: str
+    writes: str
+    parameter: str
+    lock: Sequence[tuple[str]]
+    cursor: Callable[[Any], Any]
+
+
+def _execute(saver: Any, tables: _Tables, *statements: tuple[Any, ...]) -> Any:
+    """Execute statements in one transaction, and return the rows of the last one."""
+    with tables.cursor(saver) as cursor:
+        for statement in statements:
+            cursor.execute(*statement)
+        return cursor.fetchall()
+
+
+def _addresses(tables: _Tables, saver: Any, *statement: Any) -> list[Address]:
+    rows = _execute(saver, tables, statement)
+    # No query of LangGraph finds a row without an id.
+    return sorted(_address_of_row(row) for row in rows if None not in _values_of(row))
+
+
+def _values_of(row: Any) -> Iterable[Any]:
+    return row.values() if isinstance(row, Mapping) else row
+
+
+def _address_of_row(row: Any) -> Address:
+    """An address; a byte that is not UTF-8 becomes half a character, so that it stops no scan."""
+    thread_id, namespace = (
+        value if isinstance(value, str) else value.decode("utf-8", "surrogateescape")
+        for value in _values_of(row)
+    )
+    return Address(thread_id, namespace)
+
+
+_SQLITE = _Tables(
+    # As bytes: SQLite stores any bytes as text.
+    addresses="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB)
+    FROM (SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {})""",
+    marked=f"""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM checkpoints AS c
+    WHERE (NOT json_valid(CAST(metadata AS TEXT))
+        OR instr(CAST(metadata AS TEXT), 'langgraph_patch') > 0) AND {_NEWEST}""",  # noqa: S608 - our names
+    writes="writes",
+    parameter="?",
+    lock=(),  # one statement is a transaction
+    cursor=methodcaller("cursor"),
+)
+_POSTGRES = _Tables(
+    addresses="SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {}",
+    marked=f"""SELECT thread_id, checkpoint_ns FROM checkpoints AS c
+    WHERE metadata ->> 'langgraph_patch' = 'repair' AND {_NEWEST}""",  # noqa: S608 - our names
+    writes="checkpoint_writes",
+    parameter="%s",
+    lock=(
+        ("SET LOCAL lock_timeout = '1s'",),  # others wait behind whoever waits for a lock
+        # Row locks are not enough: LangGraph inserts rows.
+        ("LOCK TABLE checkpoints, checkpoint_writes IN SHARE ROW EXCLUSIVE MODE",),
+    ),
+    cursor=postgres_cursor,
+)
+_TABLES = {"SqliteSaver": _SQLITE, "PostgresSaver": _POSTGRES}
+
+
+def _tables_of(saver: Any) -> _Tables | None:
+    """The tables of a checkpointer of LangGraph's; None for any other."""
+    # Other packages have a class `PostgresSaver` too, for other tables: hence the module.
+    names = class_names(saver, "langgraph.checkpoint.")
+    return next((tables for name, tables in _TABLES.items() if name in names), None)
+
+
+# --- any other checkpointer --------------------------------------------------------------
+
+
+_ADVICE = "Name the threads: scan_threads(saver, thread_ids=[...])."
+
+
+def _listed(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:
+    """The addresses of all checkpoints that a checkpointer lists."""
+    config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
+    try:
+        listing = saver.list(None if thread_id is None else config)
+        found = sorted({_address_of(saved.config) for saved in listing})
+    except Exception as error:  # any: not every checkpointer can list threads
+        if thread_id is not None:  # some want a namespace too; every thread has the root
+            root = Address(thread_id)
+            return [] if saver.get_tuple(root.config) is None else [root]
+        name = type(saver).__name__
+        raise ThreadError(f"{name} cannot list its threads ({brief(error)}). {_ADVICE}") from error
+    if not found and thread_id is None and not isinstance(saver, InMemorySaver):
+        raise ThreadError(
+            f"{type(saver).__name__} lists no thread: it is empty, or it cannot list its threads. "
+            f"{_ADVICE}"
+        )
+    return found
+
+
+_EMPTY = "__empty__"
+"""What checkpointers of langgraph-checkpoint-redis store for the root namespace.
+
+`list` of the shallow ones returns it as it is stored, and then `get_tuple` finds nothing there.
+"""
+
+
+def _address_of(config: RunnableConfig) -> Address:
+    address = Address.of(config)
+    return Address(address.thread_id, "" if address.namespace == _EMPTY else address.namespace)

@@ -1,0 +1,79 @@
+"""The histories of a database: each is listed once, in Python's order."""
+
+import pytest
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+
+from langgraph_patch.errors import ThreadError
+from langgraph_patch.evidence.address import Address
+from langgraph_patch.threads import repair_thread
+from langgraph_patch.threads.listing import (
+    Selection,
+    delete_checkpoint,
+    list_addresses,
+    list_marked,
+)
+from support.databases import execute
+from support.stored_threads import Foreign, stored, thread
+from support.thread_laws import fill
+
+
+@pytest.mark.parametrize("make", [InMemorySaver, None, Foreign], ids=["memory", "sqlite", "other"])
+def test_histories_are_listed_once_and_sorted(make, saver):
+    """Of all threads and of one; the empty id and ids of any script are ids like others."""
+    own = make() if make else saver
+    wanted = fill(own)
+    if make is not Foreign:
+        assert list_addresses(own, Selection()) == wanted
+    for name in ("", "線程", "'; DROP TABLE checkpoints; --"):
+        found = list_addresses(own, Selection([name]))
+        assert found == [each for each in wanted if each.thread_id == name]
+    with pytest.raises(ThreadError, match="There is no thread 'no such thread'"):
+        list_addresses(own, Selection(["no such thread"]))
+
+
+def test_ids_that_no_thread_can_have_stop_no_listing(path, saver):
+    """A row without an id is none of LangGraph's; an id may be very long."""
+    stored("abandoned", saver=saver)
+    execute(path, "ALTER TABLE checkpoints RENAME TO kept")
+    execute(path, "CREATE TABLE checkpoints AS SELECT * FROM kept")  # without its constraints
+    columns = "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata"
+    for value in ("NULL", f"'{'x' * 100_000}'"):
+        into = f"INSERT INTO checkpoints (thread_id, {columns})"
+        execute(path, f"{into} SELECT {value}, {columns} FROM checkpoints WHERE thread_id = '1'")  # noqa: S608 - our names
+    assert [len(each.thread_id) for each in list_addresses(saver, Selection())] == [1, 100_000]
+
+
+def test_marks_are_found_without_reading_a_history(path, saver):
+    """Of the newest checkpoints only; metadata that cannot be read may hide one."""
+    for name in "1234":
+        made = stored("abandoned", saver=saver, thread_id=name)
+        repair_thread(saver, thread(name), min_age=0)
+        if name == "2":
+            made.say("next")
+    torn = "UPDATE checkpoints SET metadata = x'ff' WHERE thread_id = '3'"
+    execute(path, torn, "UPDATE checkpoints SET checkpoint = x'c1' WHERE thread_id = '4'")
+    assert [each.thread_id for each in list_marked(saver)] == ["1", "3", "4"]
+
+
+def test_a_checkpointer_of_the_same_name_is_not_taken_for_langgraphs():
+    """Other packages have such savers too, over other tables."""
+    for name in ("SqliteSaver", "PostgresSaver"):
+        other = type(name, (BaseCheckpointSaver,), {})()
+        with pytest.raises(ThreadError, match=rf"{name} cannot list its threads .*thread_ids="):
+            list_addresses(other, Selection())
+        with pytest.raises(ThreadError, match=f"{name} cannot delete single checkpoints"):
+            delete_checkpoint(other, Address("1", "", "a"))
+        with pytest.raises(ThreadError, match=f"{name} cannot .* so no repair can be undone"):
+            list_marked(other)
+
+
+def test_only_the_newest_checkpoint_is_deleted(saver):
+    """Nothing is deleted if the thread has moved on, or is gone."""
+    stored("healthy", saver=saver)
+    ids = [saved.checkpoint["id"] for saved in saver.list(thread())]
+    for namespace, name, left in (("", ids[1], ids), ("x", ids[0], ids), ("", ids[0], ids[1:])):
+        assert delete_checkpoint(saver, Address("1", namespace, name)) == (left != ids)
+        assert [saved.checkpoint["id"] for saved in saver.list(thread())] == left
+    saver.delete_thread("1")
+    assert not delete_checkpoint(saver, Address("1", "", ids[1]))
