@@ -46,6 +46,7 @@ class BoundModel(BaseChatModel):
         demands: Whether a turn in which a tool ran must start with thinking, as with Claude 4.
         requests: How many requests it got.
         refused: The texts of its refusals.
+        shared: Another model that counts its requests as well.
     """
 
     script: list[Any] = Field(default_factory=list)
@@ -53,6 +54,7 @@ class BoundModel(BaseChatModel):
     demands: bool = False
     requests: int = 0
     refused: list[str] = Field(default_factory=list)
+    shared: Any = None
 
     @property
     def _llm_type(self) -> str:
@@ -60,11 +62,15 @@ class BoundModel(BaseChatModel):
 
     def bind_tools(self, tools: Sequence[Any], **_: Any) -> Any:
         """Bind the names of the tools, which are signed as well."""
-        return self.bind(tools=[getattr(each, "name", str(each)) for each in tools])
+        named = [{"type": "function", "function": {"name": each.name}} for each in tools]
+        return self.bind(tools=named)
 
     def _signature(self, sent: dict[str, Any], before: list[Any]) -> str:
         parts = [sent.get("system"), sent["tools"], before]
         return hmac.new(b"secret", json.dumps(parts).encode(), "sha256").hexdigest()
+
+    def _count(self) -> int:
+        return self.requests if self.shared is None else self.shared.requests
 
     def _refuse(self, text: str) -> None:
         self.refused.append(text)
@@ -87,8 +93,10 @@ class BoundModel(BaseChatModel):
             if any(b["type"] == "tool_result" for b in blocks) and first != "thinking":
                 self._refuse(NO_THINKING.format(len(messages) - 2, first))
 
-    def _answer(self, messages: list[BaseMessage], tools: Sequence[str]) -> AIMessage:
+    def _answer(self, messages: list[BaseMessage], tools: Sequence[Any]) -> AIMessage:
         self.requests += 1
+        if self.shared is not None:
+            self.shared.requests += 1
         claude: Any = ChatAnthropic(model="claude-sonnet-4-6", api_key="k")
         sent = {**claude._get_request_payload(messages), "tools": list(tools)}
         self._verify(sent)
@@ -101,7 +109,7 @@ class BoundModel(BaseChatModel):
         if isinstance(line, str):
             content.append({"type": "text", "text": line})
         for number, (name, args) in enumerate([] if isinstance(line, str) else line):
-            call = {"name": name, "id": f"toolu_{self.requests}_{number}"}
+            call = {"name": name, "id": f"toolu_{self._count()}_{number}"}
             calls.append({**call, "args": args, "type": "tool_call"})
             content.append({"type": "tool_use", **call, "input": args})
         return AIMessage(content, tool_calls=calls, response_metadata=CLAUDE)
@@ -111,7 +119,7 @@ class BoundModel(BaseChatModel):
         messages: list[BaseMessage],
         stop: list[str] | None = None,
         run_manager: CallbackManagerForLLMRun | None = None,
-        tools: Sequence[str] = (),
+        tools: Sequence[Any] = (),
         **_: Any,
     ) -> ChatResult:
         message = self._answer(messages, tools)
@@ -122,7 +130,7 @@ class BoundModel(BaseChatModel):
         messages: list[BaseMessage],
         stop: list[str] | None = None,
         run_manager: CallbackManagerForLLMRun | None = None,
-        tools: Sequence[str] = (),
+        tools: Sequence[Any] = (),
         **_: Any,
     ) -> Iterator[ChatGenerationChunk]:
         answer = self._answer(messages, tools)

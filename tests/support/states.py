@@ -161,7 +161,12 @@ STATES: dict[str, State] = {
 """A history in each state of a message, and what can be stored of it."""
 
 USED = "[{} was used; this model cannot read it.]"
-SCREENSHOT = ToolMessage([{"type": "input_image"}], tool_call_id="cc1", id="t-cc1")
+SCREENSHOT = ToolMessage(
+    [{"type": "input_image", "image_url": "data:image/png;base64,aGk="}],
+    tool_call_id="cc1",
+    id="t-cc1",
+    additional_kwargs={"type": "computer_call_output"},
+)
 
 FOREIGN: dict[str, State] = {
     "Claude's thinking": (
