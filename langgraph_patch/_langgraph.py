@@ -217,6 +217,15 @@ def _loop(config: RunnableConfig) -> Any:
     return getattr(schedule, "__self__", None)
 
 
+def breakpoints_of(config: RunnableConfig) -> frozenset[str] | None:
+    """The nodes before which the run stops (`interrupt_before`); None for every node.
+
+    Set when the graph was compiled, or for this run. If LangGraph changes the detail, it is empty.
+    """
+    nodes = getattr(_loop(config), "interrupt_before", ())
+    return None if nodes == "*" else frozenset(nodes)
+
+
 def input_ended_tasks(config: RunnableConfig) -> bool:
     """Whether the input of the run ended tasks that had not been applied; asked while START runs.
 

@@ -289,7 +289,7 @@ def nodes_after(builder: Any, node: str) -> set[str] | None:
     ends = {target for branch in branches for target in branch.ends.values()}
     ends |= {target for source, target in builder.edges if source == node}
     ends |= {target for sources, target in builder.waiting_edges if node in sources}
-    return ends | set(builder.nodes[node].ends or ())
+    return ends | set((node in builder.nodes and builder.nodes[node].ends) or ())
 
 
 def can_be_followed(builder: Any, node: str) -> bool:

@@ -6,6 +6,7 @@
     |-- GraphError              a graph, node name or state key cannot be patched
     |-- EvidenceError           a checkpointer failed while its records were read
     |-- ModelError              patch_model(model) lacks an attribute of a chat model
+    |-- UnfinishedError         a model does not finish its messages
     |-- StreamError             the chunks of a stream contradict each other
     |-- RemovedError            a name that the package no longer has
     `-- ThreadError             a stored thread or its database cannot be read or repaired
@@ -90,6 +91,10 @@ class EvidenceError(PatchError):
 
 class ModelError(PatchError, AttributeError):
     """What `patch_model` returns was taken for a chat model."""
+
+
+class UnfinishedError(PatchError):
+    """A node calls its model again and again, and the model does not finish its messages."""
 
 
 class StreamError(PatchError, ValueError):

@@ -21,7 +21,8 @@ What is not certain is `unknown`.
 
 - A waiting call was resumed *by interrupt id* (with durability "exit": resumed at all), and that
   run was cancelled, killed, or still runs: the record shows a call that waits.
-- `interrupt_before` leaves no trace, so a call that it stopped is `unknown`.
+- `interrupt_before` leaves no trace, so a call that it stopped is `unknown`. If the graph still has
+  the breakpoint, the text says so.
 - With durability "exit", a killed run records nothing.
 - A fork has the pending writes of the checkpoint that it begins at in common with the branch that
   was left. What they record about a call may have happened there.
@@ -46,12 +47,13 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.evidence.checkpointer import Reader
-from langgraph_patch.evidence.effects import Effects, effects_of
+from langgraph_patch.evidence.effects import Effects, effects_of, unchanged_deltas
 from langgraph_patch.evidence.judge import (
     Verdict,
     approval,
     did_not_run,
     ending_of_only_call,
+    is_at_breakpoint,
     judge,
 )
 from langgraph_patch.evidence.nested import (
@@ -91,6 +93,11 @@ class Recovery:
     evidence: Evidence = field(default_factory=dict)
     effects: Mapping[tuple[int, int], Effects] = field(default_factory=dict)
 
+    def with_effects(self, **changes: Any) -> Recovery:
+        """The same with changed fields of all effects."""
+        effects = {key: replace(each, **changes) for key, each in self.effects.items()}
+        return replace(self, effects=effects)
+
 
 def recover_evidence(
     saver: BaseCheckpointSaver[Any],
@@ -100,6 +107,7 @@ def recover_evidence(
     *,
     messages_key: str = "messages",
     required: bool = False,
+    breakpoints: frozenset[str] | None = frozenset(),
     again: Collection[tuple[int, int]] = (),
     is_over: bool = False,
 ) -> IOGenerator[Recovery]:
@@ -117,6 +125,8 @@ def recover_evidence(
         required: Whether to raise if the checkpointer raises. Default: False, the logger
             `langgraph_patch` reports it once with level WARNING, and only results that were
             found before are returned.
+        breakpoints: The nodes before which the graph is set to pause; None for every node.
+            Default: none.
         again: The keys of calls that an earlier turn has searched for. For every other call
             without a result the next turn searches once more. Default: none.
         is_over: Whether the run of the graph is abandoned: nothing waits any more, and neither
@@ -154,7 +164,7 @@ def recover_evidence(
         return Recovery()
     place: RunnableConfig = {"configurable": {"checkpoint_ns": "", **config["configurable"]}}
     for seconds in (*(() if is_over else _RETRY_SECONDS), None):
-        reader = Reader(saver, messages_key, required)
+        reader = Reader(saver, messages_key, required, breakpoints=breakpoints)
         newest, verdicts = yield from _search(reader, place, windows_of(messages, calls))
         is_missing = newest is None and configured_id(place) is not None
         is_awaited = is_missing or _is_being_written(verdicts.values())
@@ -181,6 +191,17 @@ def recover_evidence(
         elif finding.result is None and (key not in again or not is_read):
             found[key] = replace(finding, look_again=True)
     return Recovery(found, {key: each for key, each in dropped.items() if each is not None})
+
+
+def with_unchanged_deltas(
+    saver: BaseCheckpointSaver[Any], recovery: Recovery, channels: Mapping[str, Any]
+) -> IOGenerator[Recovery]:
+    """What was recovered, with the effects on a `DeltaChannel` compared with the live channels."""
+    effects = {}
+    for key, each in recovery.effects.items():
+        unchanged = yield from unchanged_deltas(saver, each, channels)
+        effects[key] = replace(each, unchanged=unchanged)
+    return replace(recovery, effects=effects)
 
 
 def _finding(verdict: Verdict | None, *, is_read: bool) -> Finding:
@@ -246,7 +267,7 @@ def _explained(
     above, below = graph_above(window), graph_of_writer(window)
     other = above or below
     if other is not None and namespace_of(other) not in visited:
-        same = [Window(window.message, calls)]
+        same = [Window(window.message, calls, window.equals)]
         newest, found = yield from _search(reader, other, same, visited)
         if above is not None:
             # Its open call may be the one that runs this graph, so only results count.
@@ -269,6 +290,8 @@ def _with_details(
     if call.raw_args is not None and (finding is None or finding.cause == "not_started"):
         detail = None if did_not_run(window) else "tools_ran"
         finding = Finding("malformed", error=call.raw_args, detail=detail)
+    elif finding is None and is_at_breakpoint(window, reader.breakpoints):
+        finding = Finding(detail="breakpoint")
     inner = yield from inner_results(reader, verdict)
     if inner and not (finding and finding.inner):
         finding = replace(finding or Finding(), inner=inner)

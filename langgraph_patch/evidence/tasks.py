@@ -31,6 +31,7 @@ from langgraph_patch._langgraph_storage import (
     joined_nodes,
     own_interrupt_id,
     send_index,
+    trigger_values,
     triggered_node,
 )
 from langgraph_patch.errors import MessagesError
@@ -139,8 +140,8 @@ class Task:
 
     @property
     def is_finished(self) -> bool:
-        """Whether its node returned."""
-        return any(channel not in _OF_UNFINISHED for channel, _ in self.writes)
+        """Whether its node returned, and no router behind it raised."""
+        return not self.errors and any(c not in _OF_UNFINISHED for c, _ in self.writes)
 
     @property
     def has_ended(self) -> bool:
@@ -256,6 +257,11 @@ class Step:
         return [task for task in self.written if task.id not in own]
 
     @property
+    def is_handled(self) -> bool:
+        """Whether an error handler may have run, whose task is one of `others`."""
+        return any(c == ERROR_SOURCE for task in self.written for c, _ in task.writes)
+
+    @property
     def is_answered(self) -> bool:
         """Whether an answer without an interrupt id is recorded. Any task may have used it."""
         writes = self.saved.pending_writes or ()
@@ -308,8 +314,7 @@ def read_step(saved: CheckpointTuple, messages_key: str, child: Step | None = No
         messages_key: The state key of the history.
         child: The superstep after the next checkpoint of this branch, if there is one.
     """
-    stored = saved.checkpoint["channel_values"]
-    triggers = {c: v for c, v in stored.items() if c == TASKS or triggered_node(c)}
+    triggers = trigger_values(saved.checkpoint["channel_values"])
     light = saved._replace(checkpoint={**saved.checkpoint, "channel_values": triggers})
     if child is None:
         return Step(light, messages_key)

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
@@ -136,6 +137,21 @@ def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:
     )
 
 
+def message_keys(builder: Any) -> list[str]:
+    """The state keys of which the schema says that they hold messages."""
+    try:
+        hints = get_type_hints(builder.state_schema)
+    except (NameError, TypeError):  # annotations that only the application can resolve
+        return []
+    return [key for key, hint in hints.items() if _holds_messages(hint)]
+
+
+def _holds_messages(hint: Any) -> bool:
+    if isinstance(hint, type) and issubclass(hint, BaseMessage):
+        return True
+    return any(map(_holds_messages, get_args(hint)))
+
+
 def described(nodes: Mapping[str, CoveredNode], *, record: bool) -> str:
     """One line for the log.
 
@@ -154,7 +170,9 @@ def described(nodes: Mapping[str, CoveredNode], *, record: bool) -> str:
             if not record and not sends_each_call(node.builder, path.rsplit(".", 1)[-1]):
                 one_task.append(repr(path))
     parts = (
-        ("repairs the whole history of", whole),
+        ("repairs the whole history, but for calls of a frontend at its end, of", whole)
+        if tools
+        else ("repairs the whole history of", whole),
         (_CALLS_LEFT, left),
         ("does not touch the tool nodes", tools),
         (_ONE_TASK, one_task),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypedDict
 
 from langchain_core.messages import BaseMessage
@@ -29,6 +30,7 @@ from langgraph_patch._langgraph import (
     values_of,
 )
 from langgraph_patch._langgraph_graphs import (
+    nodes_after,
     output_keys,
     parts_of_branch,
     put_branch,
@@ -138,6 +140,10 @@ class PatchNode(GeneratorRunnable):
             )
         ]
 
+    def repairers_at(self, config: RunnableConfig) -> Sequence[Repairer]:  # noqa: ARG002 - for others
+        """The repairer of each history in a run."""
+        return self._repairers
+
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """The state update that repairs the history; None if there is nothing to repair.
 
@@ -152,7 +158,7 @@ class PatchNode(GeneratorRunnable):
         """
         self._check_place(config)
         repairs = []
-        for repairer in self._repairers:
+        for repairer in self.repairers_at(config):
             history = messages_in(input, repairer.messages_key)
             if history is None:
                 self._check(repairer.messages_key, input, config)
@@ -204,16 +210,27 @@ class PatchNode(GeneratorRunnable):
 class EntryNode(PatchNode):
     """The repair node of a patched graph: it repairs all its histories.
 
-    Beside a node that a client's `goto` started it repairs nothing.
+    Beside a node that a client's `goto` started it repairs nothing. It leaves calls at the end of a
+    history open, since the tools may come next; not those that the input has abandoned, if only
+    model nodes come next.
 
     Args:
         repairers: One for each history.
         builder: The graph.
+        leads_to_models: Whether START leads to model nodes only.
     """
 
-    def __init__(self, repairers: Sequence[Repairer], builder: Any) -> None:
+    def __init__(
+        self, repairers: Sequence[Repairer], builder: Any, *, leads_to_models: bool
+    ) -> None:
         self._repairers, self._builder = repairers, builder
         self._output_keys = output_keys(builder)
+        self._leads_to_models = leads_to_models
+
+    def repairers_at(self, config: RunnableConfig) -> Sequence[Repairer]:
+        """The repairer of each history in a run; asked at START too."""
+        leaves_open = not (self._leads_to_models and input_ended_tasks(config))
+        return [replace(each, leaves_open=leaves_open) for each in self._repairers]
 
     def _check_place(self, config: RunnableConfig) -> None:
         """Accept any place: `run` knows what to do."""
@@ -229,20 +246,25 @@ class EntryNode(PatchNode):
 # --- the entry check -------------------------------------------------------------------------
 
 
-def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence[Repairer]) -> None:
+def add_entry_check(
+    builder: StateGraph[Any, Any, Any, Any],
+    repairers: Sequence[Repairer],
+    models: Collection[str] = (),
+) -> None:
     """Make START lead to a repair node if a history is damaged.
 
     Args:
         builder: The graph; it is changed.
-        repairers: One for each history. They leave calls at the end open, since the tools may
-            come next.
+        repairers: One for each history.
+        models: The model nodes. Default: none are known.
     """
+    leads_to_models = (nodes_after(builder, START) or {""}) <= set(models)
     keys = {repairer.messages_key: list for repairer in repairers}
     history: type = TypedDict("HistoryView", keys)  # type: ignore[misc]  # the keys are an option
     targets, branches = take_edges(builder, START), take_routers(builder, START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
-    node = EntryNode(repairers, builder)
+    node = EntryNode(repairers, builder, leads_to_models=leads_to_models)
     builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
 
     # Behind the repair, a router of START would not find a key that only the input has.
@@ -251,8 +273,9 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
 
     def check(state: Any, config: RunnableConfig) -> IOGenerator[str | None]:
         """The repair node, if a history is to be repaired. All edges from START agree."""
-        histories = [(each, history_after(state, each.messages_key, config)) for each in repairers]
-        needed = any(each.read(own, look_again=True) for each, own in histories if own)
+        own = node.repairers_at(config)
+        histories = [(each, history_after(state, each.messages_key, config)) for each in own]
+        needed = any(each.read(found, look_again=True) for each, found in histories if found)
         for repairer, history in histories if not needed and input_ended_tasks(config) else ():
             # If the checkpoints cannot be read, the node says so: START would not run again.
             turns = yield from abandoned_turns(repairer, history, config, builder)

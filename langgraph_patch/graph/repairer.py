@@ -16,6 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._langgraph import (
+    breakpoints_of,
     channels_of,
     checkpointer_of,
     thread_config,
@@ -25,7 +26,7 @@ from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.effects import StateWrites, one_write_each, settle
 from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile, reconcile_calls
-from langgraph_patch.evidence.recover import Recovery, recover_evidence
+from langgraph_patch.evidence.recover import Recovery, recover_evidence, with_unchanged_deltas
 from langgraph_patch.graph.state import new_results, open_calls, show_repairs, whole_write
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Patch, changes_history, patch_reading, read_if_damaged
@@ -104,15 +105,11 @@ class Repairer:
             look_again: Whether placeholders that ask for another search count: once in a turn.
                 Default: False.
         """
-        for leaves_open in (self.leaves_open, True):
-            reading = read_if_damaged(
-                messages,
-                leaves_open=leaves_open,
-                look_again=look_again and bool(self.recover),
-            )
-            if reading is None or leaves_open or not self._waits_for_frontend(messages):
-                return reading
-        return None
+        look_again = look_again and bool(self.recover)
+        reading = read_if_damaged(messages, leaves_open=self.leaves_open, look_again=look_again)
+        if reading is None or self.leaves_open or not self._waits_for_frontend(messages):
+            return reading
+        return read_if_damaged(messages, leaves_open=True, look_again=look_again)
 
     def read_all(self, messages: Sequence[BaseMessage], *, look_again: bool = False) -> Reading:
         """Read a history as `read` does, whether there is something to repair or not."""
@@ -127,7 +124,10 @@ class Repairer:
         if self.tools is None or not messages or messages[-1].type not in ("ai", "tool"):
             return False
         names = [call["name"] for call in open_calls(messages).values()]
-        return bool(names) and self.tools.isdisjoint(names)
+        is_open = bool(names) and self.tools.isdisjoint(names)
+        if is_open:
+            logger.info("left open, as calls of a frontend: %s", ", ".join(sorted(names)))
+        return is_open
 
     # --- repair --------------------------------------------------------------------------
 
@@ -149,9 +149,13 @@ class Repairer:
         saver, thread = checkpointer_of(config), thread_config(config)
         recovery = Recovery()
         if self.recover and saver is not None and thread is not None:
-            recovery = yield from self._search(saver, thread, reading)
-        # With durability "exit" the live channels may be newer than all that was read.
-        restore = restore and not writes_at_exit(config)
+            breakpoints = breakpoints_of(config)
+            recovery = yield from self._search(saver, thread, reading, breakpoints=breakpoints)
+            if writes_at_exit(config):  # the live channels may be newer than all that was read
+                recovery = recovery.with_effects(unchanged=frozenset(), is_current=False)
+                restore = False
+            else:
+                recovery = yield from with_unchanged_deltas(saver, recovery, channels_of(config))
         return (
             yield from self.repair_with(recovery, reading, channels_of(config), restore=restore)
         )
@@ -169,6 +173,7 @@ class Repairer:
         recovery = Recovery()
         if (saver := checkpointer_of(config)) is not None:
             recovery = yield from self._search(saver, place, reading, is_over=True)
+            recovery = recovery.with_effects(is_current=False)
         return (yield from self.repair_with(recovery, reading, {}, restore=False)).patch
 
     def _search(
@@ -176,8 +181,7 @@ class Repairer:
         saver: BaseCheckpointSaver[Any],
         place: RunnableConfig,
         reading: Reading,
-        *,
-        is_over: bool = False,
+        **options: Any,
     ) -> IOGenerator[Recovery]:
         return (
             yield from recover_evidence(
@@ -188,7 +192,7 @@ class Repairer:
                 messages_key=self.messages_key,
                 required=self.recover == "required",
                 again=reading.searched_again,
-                is_over=is_over,
+                **options,
             )
         )
 

@@ -38,6 +38,7 @@ from langgraph_patch.graph.coverage import (
     CoveredNode,
     cover,
     described,
+    message_keys,
     replace_tool_node,
     tool_node_in,
     tools_of,
@@ -184,6 +185,8 @@ def with_patching(
     _check_keys(builder, nodes, keys)
     repairers = {key: replace(repairer, messages_key=key, other_histories=keys) for key in keys}
     patched = _patch_graph(graph, _Context(nodes, repairers, record=record))
+    if record and not any(node.tool_node for node in nodes.values()):
+        logger.warning("record=True records nothing: no node of the graph is a ToolNode")
     logger.info("with_patching %s", described(nodes, record=record))
     return cast("GraphT", patched)
 
@@ -233,8 +236,9 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
             replace_runnable(patched, node, _patched_node(patched, node, context, prefix))
     fan_out(patched, recorded)
     keys = [key for key in context.repairers if key in channel_names(builder)]
-    if keys:  # the tools may come next, so calls at the end stay open
-        add_entry_check(patched, [replace(context.repairers[k], leaves_open=True) for k in keys])
+    if keys:
+        models = [node for node in nodes if context.nodes[prefix + node].model_keys]
+        add_entry_check(patched, [context.repairers[key] for key in keys], models)
     return patched
 
 
@@ -295,10 +299,10 @@ def _check_names(names: Iterable[str], nodes: Mapping[str, CoveredNode]) -> None
     paths = [path for path, node in nodes.items() if node.may_call_a_model]
     known = {*paths, *(path.rsplit(".", 1)[-1] for path in paths)}
     if missing := sorted(set(names) - known):
+        meant = get_close_matches(missing[0], sorted(known), 1)
         raise GraphError(
             f"model_node: no node called {' or '.join(map(repr, missing))} can call a model: "
-            f"expected one of {_listed(nodes)}, which must be no ToolNode and no graph (name the "
-            f"node in it, such as 'team.agent')."
+            f"expected one of {_listed(paths)}." + (f" Did you mean {meant[0]!r}?" if meant else "")
         )
 
 
@@ -308,10 +312,12 @@ def _check_keys(builder: _Builder, nodes: Mapping[str, CoveredNode], keys: Seque
     if unread:
         builders = [builder, *(node.builder for node in nodes.values())]
         found = sorted({name for each in builders for name in state_keys(channel_names(each))})
+        histories = sorted({name for each in builders for name in message_keys(each)})
         raise GraphError(
             f"No node reads the state key {unread[0]!r}, so there is nothing to patch: give the "
-            f"key of the history with messages_key=... The state keys are: {_listed(found)}. "
-            f"The nodes are: {_listed(nodes)}."
+            f"key of the history with messages_key=... Keys that hold messages: "
+            f"{_listed(histories)}. The state keys are: {_listed(found)}. The nodes are: "
+            f"{_listed(nodes)}."
         )
 
 

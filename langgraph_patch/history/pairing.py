@@ -159,7 +159,8 @@ def _choose_ids_and_names(
             paired.new_id = _free_id(paired, taken, salts)
             taken.add(paired.new_id)
         seen.add(paired.new_id)
-        paired.new_name = valid_name(paired.call.name)
+        # A call without a name has the one that its result names.
+        paired.new_name = valid_name(paired.call.name or (paired.real and paired.real.name) or "")
 
 
 def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashable]) -> str:

@@ -1,28 +1,32 @@
 """What models read of calls without a result: what the checkpoints recorded, or nothing."""
 
 import asyncio
+import operator
 import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.types import Command, interrupt
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import tools_condition
+from langgraph.types import Command, Send, interrupt
+from typing_extensions import TypedDict
 
-from kit import KINDS, OWN_TASKS, Agent, Desk, calls
+from kit import KINDS, OWN_TASKS, Agent, Desk, calls, loop, model_node
 from langgraph_patch import is_placeholder, validate_messages, with_patching
 from langgraph_patch._sansio import run_async
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.history.calls import read_calls
-from support.placeholder_texts import UNKNOWN, WAITED
+from support.placeholder_texts import BREAKPOINT, UNKNOWN, WAITED
 from support.savers import Counting
 from support.supersteps import ASKS, GO, Thread, made, news, ran, sent, shortly
 
@@ -268,3 +272,100 @@ def test_a_history_under_another_key():
     thread.add(**ran("agent", values=values))
     assert thread.found(messages_key="chat") == "sent"
     assert thread.found() == "unknown"
+
+
+@pytest.mark.needs(langgraph="1.2")
+def test_a11_what_an_error_handler_recorded():
+    """A node failed and its error handler answered the call, while a sibling waits."""
+
+    def run(call: Any) -> Any:
+        if call["name"] == "wire":
+            interrupt("wire?")
+        raise RuntimeError("card refused")
+
+    def refund(error: Any) -> Any:
+        call = error["call"] if isinstance(error, dict) and "call" in error else error
+        return {"messages": [ToolMessage("refunded", tool_call_id=call["id"])]}
+
+    def build(model: Any, _: Any, saver: Any) -> Any:
+        builder = StateGraph(MessagesState).add_node("agent", model_node(model))
+        builder.add_node("tools", run, error_handler=refund).add_edge(START, "agent")
+        sends = lambda s: [Send("tools", c) for c in s["messages"][-1].tool_calls] or END
+        builder.add_conditional_edges("agent", sends, ["tools", END]).add_edge("tools", "agent")
+        return with_patching(builder.compile(checkpointer=saver))
+
+    agent = Agent(build, calls(("mail", {"to": "bob"}), WIRE))
+    agent.say("go")
+    agent.say("never mind")
+    assert agent.read == {"c1": "refunded", "c2": WAITED.format("wire", "c2")}
+
+
+@pytest.mark.parametrize("ending", ["waits", "ends"])
+def test_a4_two_equal_messages_without_ids(ending: str):
+    """The second payment, with the id and the arguments of the first, has a result of its own."""
+
+    class Plain(TypedDict):
+        messages: Annotated[list[Any], operator.add]
+
+    paid: list[int] = []
+
+    def pay(state: Any) -> Any:
+        if len(paid) == 1 and ending == "waits":
+            interrupt("pay again?")
+        paid.append(1)
+        return {"messages": [ToolMessage(f"paid {len(paid)}", tool_call_id="c1", name="wire")]}
+
+    def build(model: Any, _: Any, saver: Any) -> Any:
+        builder = StateGraph(Plain).add_node("agent", model_node(model)).add_node("tools", pay)
+        builder.add_edge(START, "agent").add_edge("tools", "agent")
+        builder.add_conditional_edges("agent", tools_condition)
+        return with_patching(builder.compile(checkpointer=saver), model_node="agent")
+
+    agent = Agent(build, calls(WIRE), AIMessage("ok"), calls(WIRE))
+    for text in ("pay", "pay again", "never mind"):
+        agent.say(text)
+    texts = [m.text for m in agent.model.seen[-1] if m.type == "tool"]
+    assert texts[0] == "paid 1"
+    assert (texts[1] == "paid 2") is (ending == "ends")
+    assert "paid 1" not in texts[1:]
+
+
+@pytest.mark.parametrize("given", ["compiled", "at the call", "every node", "nowhere"])
+def test_b5_a_breakpoint(given: str):
+    """The model reads that the graph pauses before the tool; `reconcile` is asked all the same."""
+    asked: list[Any] = []
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        at = {"compiled": ["tools"], "every node": "*"}.get(given)
+        graph = loop(model, tools).compile(checkpointer=saver, interrupt_before=at)
+        return with_patching(graph, reconcile={"mail": asked.append})
+
+    agent = Agent(build, calls(("mail", {"to": "bob"})))
+    options: Any = {"interrupt_before": ["tools"]} if given in ("at the call", "nowhere") else {}
+    agent.say("book it", **options)
+    if given == "every node":
+        agent.run(None)
+    agent.say("never mind", **({} if given == "nowhere" else options))
+    if given == "every node":
+        agent.run(None)
+        agent.run(None)
+    text = UNKNOWN if given == "nowhere" else BREAKPOINT
+    assert agent.results == {"c1": text.format("mail", "c1")}
+    assert [(call.cause, call.detail) for call in asked[:1]] == [
+        ("unknown", None if given == "nowhere" else "breakpoint")
+    ]
+    assert agent.desk.did == {}
+
+
+def test_b5_a_run_that_went_on_from_the_breakpoint():
+    """What its task recorded counts."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        graph = loop(model, tools).compile(checkpointer=saver, interrupt_before=["tools"])
+        return with_patching(graph)
+
+    agent = Agent(build, calls(WIRE))
+    agent.say("book it")
+    agent.run(None)
+    agent.say("never mind")
+    assert agent.results == {"c1": WAITED.format("wire", "c1")}

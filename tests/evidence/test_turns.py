@@ -3,6 +3,7 @@
 import copy
 import logging
 import operator
+from contextlib import closing
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from langchain_core.messages import (
 )
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
@@ -526,3 +527,42 @@ def test_the_message_of_a_function_in_chinese():
     finally:
         set_language("en")
     assert text.text.splitlines()[1].startswith("没有记录到 node1 的答复")
+
+
+MAILED = ["ai: mail", "tool: sent to bob", "ai: mailed"]
+
+
+def routed(model: Any, tools: Any, saver: Any) -> Any:
+    """An agent as a node, with a router behind it that fails once."""
+    failures = [RuntimeError("no route")]
+
+    def route(_: Any) -> str:
+        if failures:
+            raise failures.pop()
+        return END
+
+    builder = StateGraph(MessagesState).add_node("team", create_agent(model, tools))
+    builder.add_edge(START, "team").add_conditional_edges("team", route, [END])
+    return compiled(builder, saver)
+
+
+def test_a7_an_agent_that_has_ended_before_a_router_that_failed():
+    """Its turn was not applied, so it is added."""
+    agent = Agent(routed, calls(MAIL), AIMessage("mailed"))
+    with pytest.raises(RuntimeError, match="no route"):
+        agent.say("mail bob")
+    agent.say("and?")
+    assert shown(agent.history) == ["human: mail bob", *MAILED, "human: and?", "ai: done"]
+    assert agent.desk.did == {"mail bob": 1}
+
+
+def test_a7_a_client_that_closed_the_stream_after_the_last_chunk():
+    """The agent has ended, and its superstep was not applied."""
+    agent = Agent("node", calls(MAIL), AIMessage("mailed"))
+    value = {"messages": [HumanMessage("mail bob")]}
+    with closing(agent.graph.stream(value, agent.config, durability="sync")) as stream:
+        next(stream)
+    assert shown(agent.history) == ["human: mail bob", *MAILED]  # as if it were applied
+    agent.say("and?")
+    assert shown(agent.history) == ["human: mail bob", *MAILED, "human: and?", "ai: done"]
+    assert validate_messages(agent.history) == []

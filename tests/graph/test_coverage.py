@@ -160,6 +160,7 @@ LEFT = "leaves calls at the end of the history alone in"
 HINT = " (if one of them calls a model, name it in model_node) "
 TOOLS = "does not touch the tool nodes "
 WHOLE = "repairs the whole history of "
+SOME = "repairs the whole history, but for calls of a frontend at its end, of "
 LOST = (
     "cannot recover results beside a pause or an error, unless each call is a task of its own "
     "(record=True), in the tool nodes "
@@ -177,8 +178,15 @@ def judged(model: Any, _: Any) -> Any:
     ("build", "expected"),
     [
         (judged, f"{WHOLE}'agent'; {LEFT}{HINT}'judge'"),
-        (loop, f"{WHOLE}'agent'; {TOOLS}'tools'; {LOST}'tools'"),
-        (lambda *parts: BARE["create_agent"](*parts, None), f"{WHOLE}'model'; {TOOLS}'tools'"),
+        (loop, f"{SOME}'agent'; {TOOLS}'tools'; {LOST}'tools'"),
+        *(
+            (lambda *parts, kind=kind: BARE[kind](*parts, None), f"{SOME}'{model}'; {TOOLS}'tools'")
+            for kind, model in (("create_agent", "model"), ("react_v2", "agent"))
+        ),
+        (
+            lambda *parts: BARE["react_v1"](*parts, None),
+            f"{SOME}'agent'; {TOOLS}'tools'; {LOST}'tools'",
+        ),
     ],
 )
 def test_the_log_lists_what_is_covered(build: Any, expected: str, caplog: Any):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import CachePolicy, Overwrite
 
-from kit import BARE, Agent, above, calls, lines
+from kit import BARE, Agent, above, calls, lines, model_node
 from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from support.placeholder_texts import UNKNOWN
@@ -138,3 +140,47 @@ def test_a_patch_node_in_a_place_where_messages_would_be_lost(build: Any):
         it.say("go")
     assert lines(it.history) == ["human: go"]
     assert patch_node.invoke({"messages": OPEN})["messages"].value != OPEN
+
+
+def enrichment(model: Any, tools: Any, saver: Any) -> Any:
+    """An answer tool that no `ToolNode` has, and a node behind it that may fail."""
+
+    class Research(MessagesState):
+        topic: str
+
+    def check(state: Any) -> Any:
+        if state["topic"] == "bad":
+            raise RuntimeError("no such topic")
+        call = state["messages"][-1].tool_calls[0]
+        return {"messages": [ToolMessage("ok", tool_call_id=call["id"])]}
+
+    def where(state: Any) -> Any:
+        names = [call["name"] for call in state["messages"][-1].tool_calls]
+        return "check" if names == ["Info"] else "tools" if "mail" in names else END
+
+    builder = StateGraph(Research).add_node("agent", model_node(model)).add_node("check", check)
+    builder.add_node("tools", ToolNode(tools)).add_edge(START, "agent").add_edge("tools", "agent")
+    builder.add_conditional_edges("agent", where, ["check", "tools", END])
+    return with_patching(builder.compile(checkpointer=saver))
+
+
+def test_b3_a_call_that_no_tool_node_has_and_whose_node_failed():
+    """An input ended the task that would have answered it: it is answered, and no frontend's."""
+    it = Agent(enrichment, calls(("Info", {"text": "x"})), "ok", calls(("Info", {}), first=2))
+    it.model.script[1] = AIMessage("again")
+    with pytest.raises(RuntimeError, match="no such topic"):
+        it.run({"topic": "bad"})
+    it.run({"topic": "good"})
+    assert it.model.seen[-1][-1].type == "tool"
+    assert it.history[-1].text == "again"
+
+
+def test_b3_an_open_call_of_a_frontend_stays_open(caplog: Any):
+    """A client that only synchronises its state abandons nothing; the log names the call."""
+    caplog.set_level(logging.INFO, logger="langgraph_patch")
+    it = Agent(enrichment, calls(("Confirm", {})))
+    it.graph.update_state(it.config, {"messages": [GO, calls(("Confirm", {}))]}, as_node="agent")
+    with pytest.raises(ValueError, match="c1"):
+        it.run({"topic": "good"})
+    assert it.results == {}
+    assert "left open, as calls of a frontend: Confirm" in caplog.messages

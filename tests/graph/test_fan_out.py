@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from typing import Annotated, Any, Literal
@@ -17,10 +18,10 @@ from langgraph.prebuilt import (
     ToolRuntime,
 )
 from langgraph.runtime import Runtime
-from langgraph.types import Command, interrupt
+from langgraph.types import CachePolicy, Command, interrupt
 from typing_extensions import TypedDict
 
-from kit import STATES, Agent, calls, history_of, loop, model_node
+from kit import BARE, STATES, Agent, Desk, StrictModel, above, calls, history_of, loop, model_node
 from langgraph_patch import with_patching
 from langgraph_patch.errors import GraphError
 from support.placeholder_texts import FAILED, WAITED
@@ -343,7 +344,31 @@ def goto(state) -> Command[Literal["tools"]]:
     return Command(goto="tools" if state["messages"][-1].tool_calls else END)
 
 
+def with_options(**options: Any) -> Any:
+    """A loop whose tool node was added with options."""
+
+    def build(model: Any, tools: Any) -> Any:
+        builder = loop(model, tools)
+        builder.nodes.pop("tools")
+        return builder.add_node("tools", ToolNode(tools), **options)
+
+    return build
+
+
+def handled(error: Any) -> Any:
+    """An error handler that reads the state."""
+    raise AssertionError(error.state["messages"])
+
+
+def with_defaults(model: Any, tools: Any) -> Any:
+    """A loop with an error handler for all nodes."""
+    return loop(model, tools).set_node_defaults(error_handler=handled)
+
+
 UNRECORDED = {
+    "has a cache": with_options(cache_policy=CachePolicy(key_func=lambda s: s["messages"][-1].id)),
+    "has an error handler": with_options(error_handler=handled),
+    "an error handler, which would get the call": with_defaults,
     "an edge from several nodes": chain(
         (START, "agent"), (START, "beside"), (["agent", "beside"], "tools"), beside=lambda _: None
     ),
@@ -354,7 +379,7 @@ UNRECORDED = {
 
 @pytest.mark.parametrize("reason", UNRECORDED)
 def test_a_warning_names_what_cannot_be_recorded(reason, caplog):
-    """It names the node and the reason, and the calls run as one task."""
+    """A3, B6: it names the node and the reason, and the calls run as one task."""
     caplog.set_level(logging.WARNING, logger="langgraph_patch")
     agent = Agent(recorded(UNRECORDED[reason]), TWO_MAILS)
     (record,) = caplog.records
@@ -364,3 +389,24 @@ def test_a_warning_names_what_cannot_be_recorded(reason, caplog):
     assert reason in record.getMessage()
     agent.say("go")
     assert agent.desk.did == {"mail al": 1, "mail bob": 1}
+
+
+def test_b7_a_graph_that_sends_each_call_is_left_as_it_is(caplog):
+    """No node, no superstep, no checkpoint more; and without any `ToolNode` a WARNING says so."""
+    model = StrictModel(script=[TWO_MAILS])
+    for kind in ("create_agent", "react_v2"):
+        bare = BARE[kind](model, Desk().tools(), None)
+        added = with_patching(bare, record=True).nodes.keys() - bare.nodes.keys()
+        assert added == {"patch_tool_calls"}
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    with_patching(above(model_node(model)), record=True)
+    assert caplog.messages == ["record=True records nothing: no node of the graph is a ToolNode"]
+
+
+@pytest.mark.needs(langgraph="1.2")
+def test_b7_a_timeout_for_all_nodes():
+    """The node with the routers of a `ToolNode` accepts it, as it can be awaited."""
+    builder = with_router_behind([])(StrictModel(), Desk().tools())
+    graph = with_patching(builder.set_node_defaults(timeout=9.0), record=True).compile()
+    answer = asyncio.run(graph.ainvoke({"messages": [HumanMessage("go")]}))
+    assert answer["messages"][-1].text == "done"

@@ -79,6 +79,7 @@ READ: list[tuple[Any, Any, Any]] = [
     (lg.node_of, "node1", None),
     (lg.runs_alone, True, True),
     (lg.has_interrupts, False, False),
+    (lg.breakpoints_of, frozenset(), frozenset()),
     (lg.pending_sends, (), ()),
     (lg.writes_at_exit, False, False),
     (lambda c: type(lg.checkpoint_before_run(c)), str, type(None)),
@@ -254,3 +255,17 @@ def test_input_ended_tasks_of_any_kind():
         if text == "join" and len(seen) > 2:
             graph.invoke(None, THREAD, durability="exit")
     assert seen == [False, True, True, True]
+
+
+def test_breakpoints_of():
+    """Those of the compiled graph and of the call; None is every node."""
+    for compiled, call, expected in (((), ["b"], {"b"}), (["a"], None, {"a"}), ((), "*", None)):
+        found: list[Any] = []
+        builder = above(lambda _: None).add_node("a", lambda _: None).add_node("b", lambda _: None)
+        builder.add_node("first", noting(lg.breakpoints_of, found)).add_edge(START, "first")
+        graph = builder.compile(checkpointer=InMemorySaver(), interrupt_before=compiled)
+        options = {} if call is None else {"interrupt_before": call}
+        graph.invoke(QUESTION, THREAD, **options)
+        if not found:  # it pauses before this node, too
+            graph.invoke(None, THREAD, **options)
+        assert found == [expected]

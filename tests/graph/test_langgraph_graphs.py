@@ -373,3 +373,11 @@ def test_the_nodes_around_the_model_of_the_prebuilt_agents():
         "pre_model_hook",
         "Around.before_model",
     }
+
+
+def test_handles_errors():
+    """An error handler of a node, or one of all nodes, is known before the graph is compiled."""
+    builder = build(nothing).add_node("other", nothing, error_handler=lambda _: None)
+    assert [lg.handles_errors(builder, node) for node in ("node1", "other")] == [False, True]
+    builder.set_node_defaults(error_handler=lambda _: None)
+    assert lg.handles_errors(builder, "node1")

@@ -219,3 +219,13 @@ def test_a_marked_placeholder_is_searched_for_once_more(cause):
     assert (patch.messages[1].content == history[1].content) is (cause == "unknown")
     assert changes_history(patch) is (cause != "unknown")
     assert read_if_damaged(patch.messages, look_again=True) is None
+
+
+def test_a14_a_call_without_a_name_has_that_of_its_result():
+    """So a later call with its id is told from it in each repair."""
+    named = result("r", "b", name="f")
+    history = [ai(("", "b")), named, ai(("f", "b")), X]
+    patch = patch_messages(history)
+    assert patch.messages[0].tool_calls[0]["name"] == "f"
+    assert patch.messages[1] is named
+    assert patch_messages(patch.messages).messages is patch.messages

@@ -151,7 +151,8 @@ CHAT_UI = "Successfully handled tool call."
 def test_f39_what_known_clients_invent_is_replaced():
     """By a placeholder, a finding or the real result; the fake stays in the change."""
     real = result("wired 3", id="y")
-    for fake in (result(CHAT_UI, id="do-not-render-17"), result('{"cancelled":true}')):
+    stub = result('{"cancelled":true}', name="t", status="error")  # A13: of assistant-ui 0.3
+    for fake in (result(CHAT_UI, id="do-not-render-17"), result('{"cancelled":true}'), stub):
         history = [A, fake, X]
         assert repaired(history) == [A, made("c1"), X]
         assert [c.before for c in patch_messages(history).changes] == [fake]
