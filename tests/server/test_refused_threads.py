@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START
@@ -12,7 +13,9 @@ from langgraph.graph import START
 from kit import Desk
 from langgraph_patch import with_patching
 from support import refused_wires
+from support.answer_agents import weather
 from support.bound_cases import CASES, turns
+from support.provider_server import INTEGRATIONS, TURNS, WORDS, ProviderServer
 from support.refusing import PLACES, WAYS, RefusingModel
 from support.states import FOREIGN, STATES
 from support.wires import WIRES
@@ -119,3 +122,33 @@ def test_a_thread_of_a_model_that_demands_its_thinking(case):
 def test_bound_thinking_in_every_way_to_run_a_graph(way):
     """Streamed as well, since a refusal comes before the first chunk."""
     assert all(turns("a late result", with_patching, way=WAYS[way]))
+
+
+# --- clients of providers -------------------------------------------------------------------------
+
+OVER_HTTP = {
+    "Mistral": ("no text", 2),
+    "Anthropic": ("a search without a result", 2),
+    "OpenAI Chat Completions": ("Claude's search", 2),
+    "OpenAI Responses": ("reasoning at the end", 2),
+    "Groq": ("no text", 1),
+    "Bedrock": ("Claude's search", 1),
+}
+"""A state for a provider on a loopback port, and how many requests reach it.
+
+Bedrock's integration raises a `KeyError` before it sends the first one.
+"""
+
+
+@pytest.mark.parametrize("way", ["stream", "astream", "events"])
+@pytest.mark.parametrize("name", OVER_HTTP)
+def test_a_client_of_a_provider_is_asked_again(name, way):
+    """The real integration, refused with status 400 over HTTP, and then answered."""
+    state, count = OVER_HTTP[name]
+    history, _ = {**STATES, **FOREIGN}[state]
+    with ProviderServer(INTEGRATIONS[name], TURNS["text"]) as server:
+        graph = with_patching(create_agent(server.model, [weather], checkpointer=InMemorySaver()))
+        graph.update_state(CONFIG, {"messages": history[:-1]}, as_node=START)
+        WAYS[way](graph, {"messages": history[-1:]}, CONFIG)
+    assert [bool(reasons) for reasons in server.refused] == [True] * (count - 1) + [False]
+    assert graph.get_state(CONFIG).values["messages"][-1].text == "".join(WORDS)
