@@ -54,7 +54,7 @@ from langgraph_patch.evidence.effects import ROUTERS
 from langgraph_patch.graph.coverage import tool_node_in
 from langgraph_patch.graph.router import After, Router
 from langgraph_patch.graph.state import history_after, messages_in, open_calls
-from langgraph_patch.graph.truncation import guarded_call
+from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -220,8 +220,7 @@ def _tool_node_with(node: ToolNode, prepare: Callable[[Any, RunnableConfig], Any
         if value is None:
             return {tool_messages_key(node): []}
         request = IORequest(lambda: inner(value, **kwargs), lambda: ainner(value, **kwargs))
-        output, _ = yield from guarded_call(config, request, drops=True)
-        return output
+        return (yield from guarded_call(TruncationGuard(config, drops=True), request))
 
     def func(value: Any, **kwargs: Any) -> Any:
         return run_sync(called(value, kwargs))

@@ -105,6 +105,8 @@ class TruncationGuard(BaseCallbackHandler):
         self._before: dict[UUID, int] = {}  # how many damaged messages there were when it began
         self._chains: list[Any] = []  # that of each runnable, which may be a graph
         self._ran_tool = False
+        self._answered = False  # a model run ended without an error, or after its first chunk
+        self.errors: list[BaseException] = []  # those of model runs before their first chunk
         self._is_unusable = False  # whether the newest message of a model of the node is
         self._token: Token[Any] | None = None
 
@@ -160,6 +162,7 @@ class TruncationGuard(BaseCallbackHandler):
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
         """Correct the message of a run, and note whether it is unusable."""
+        self._answered = True
         generations = response.generations[0] if response.generations else []
         message = getattr(generations[0], "message", None) if generations else None
         if not isinstance(message, AIMessage):
@@ -179,8 +182,11 @@ class TruncationGuard(BaseCallbackHandler):
                 f"`invalid_tool_calls` is not empty."
             )
 
-    def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
         """Judge what arrived before the error: the node may keep it."""
+        if (run := self._runs.get(run_id)) is not None and run.is_streamed:
+            self._answered = True
+        self.errors.append(error)
         self._ended(run_id, failed=True)
 
     def _correct(
@@ -222,9 +228,18 @@ class TruncationGuard(BaseCallbackHandler):
     @property
     def ran_one_model(self) -> bool:
         """Whether one model ran below the node, and no tool and no graph."""
-        if len(self._models) != 1 or self._ran_tool:
-            return False
-        return not any(map(self._is_nested, [*self._models.values(), *self._chains]))
+        return len(self._models) == 1 and not self._ran_more
+
+    @property
+    def only_failed(self) -> bool:
+        """Whether models ran below the node and failed before a chunk, and no tool and no graph."""
+        return bool(self.errors) and not self._answered and not self._ran_more
+
+    @property
+    def _ran_more(self) -> bool:
+        """Whether a tool or a graph ran below the node."""
+        nested = map(self._is_nested, [*self._models.values(), *self._chains])
+        return self._ran_tool or any(nested)
 
     def _is_nested(self, metadata: Mapping[str, Any] | None) -> bool:
         """Whether what started with this metadata belongs to a graph below the node."""
@@ -311,11 +326,8 @@ class TruncationGuard(BaseCallbackHandler):
         return asks
 
 
-def guarded_call(
-    config: RunnableConfig, request: IORequest, *, drops: bool = False
-) -> IOGenerator[tuple[Any, TruncationGuard]]:
+def guarded_call(guard: TruncationGuard, request: IORequest) -> IOGenerator[Any]:
     """Call a node or a model with a guard. The caller corrects the output with it."""
-    guard = TruncationGuard(config, drops=drops)
 
     def call() -> Any:
         with guard:
@@ -327,4 +339,4 @@ def guarded_call(
 
     output = yield IORequest(call, acall)
     guard.finish()
-    return output, guard
+    return output

@@ -257,10 +257,9 @@ def _patched_node(patched: _Builder, node: str, context: _Context, prefix: str) 
         for key in context.repairers
         if key in covered.keys
     }
-    # A cached output must not hold the history of one thread.
-    own_keys = covered.keys if covered.is_graph else covered.model_keys
-    written = () if has_cache(patched, node) else own_keys
-    return PatchedNode(runnable, repairers, written, output_keys(patched))
+    written = covered.keys if covered.is_graph else covered.model_keys
+    shown = output_keys(patched)
+    return PatchedNode(runnable, repairers, written, shown, has_cache=has_cache(patched, node))
 
 
 # --- the arguments -----------------------------------------------------------------------

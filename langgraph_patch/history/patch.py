@@ -20,7 +20,8 @@ The laws of the repair (`tests/history/test_laws.py` has a property test for eac
 Not repaired, because it does not concern calls and results: the order of human, system and
 AI messages among each other, empty contents, text after a `tool_use` block, blocks that a
 provider does not know, reasoning items, calls of server-side tools, and OpenAI's computer
-calls, which no other provider accepts, with or without their results.
+calls, which no other provider accepts, with or without their results. After a provider has
+refused them, `refused` repairs some of these.
 """
 
 from __future__ import annotations

@@ -44,6 +44,10 @@ DefectKind = Literal[
     "superseded",
     "bad_field",
     "abandoned",
+    "empty",
+    "unfinished",
+    "refused_thinking",
+    "foreign",
 ]
 ChangeKind = Literal[
     "inserted",
@@ -56,6 +60,9 @@ ChangeKind = Literal[
     "renamed",
     "corrected",
 ]
+
+_OF_MESSAGES = ("empty", "unfinished", "refused_thinking", "foreign")
+"""The defects of a message, and not of a call or a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,11 @@ class Change:
               refuses, such as `content=None`.
             - `abandoned`: the run of an agent that is a node did not end, so that LangGraph
               dropped its messages.
+            - `empty`: the message says nothing. This and the following are repaired only after a
+              provider has refused the history.
+            - `unfinished`: the message stops halfway, or has the id of an earlier item.
+            - `refused_thinking`: the provider does not accept earlier thinking any more.
+            - `foreign`: the message has a form of another provider. Only a request is repaired.
         index: The index of the message in the damaged history. For `inserted` and
             `recovered`: the index of the message that made the call. For `abandoned`: the index
             at which the messages are added.
@@ -114,6 +126,8 @@ class Change:
         return {name: json_value(getattr(self, name)) for name in self.__slots__}
 
     def __str__(self) -> str:
+        if self.defect in _OF_MESSAGES:
+            return f"{self.kind} message {self.index} ({self.defect})"
         if self.kind == "corrected":
             return f"corrected message {self.index} ({type(self.before).__name__})"
         if self.kind == "restored":
