@@ -29,7 +29,6 @@ from langgraph_patch._langgraph_storage import (
     RETURN,
     has_ended_tasks,
     parent_namespace,
-    send_index,
     triggered_node,
 )
 
@@ -134,13 +133,6 @@ def pending_sends(config: RunnableConfig) -> Sequence[Any]:
     return channel.get() if channel is not None and channel.is_available() else ()
 
 
-def sent_payload(config: RunnableConfig) -> Any:
-    """What the `Send` carries that made the task that runs with `config`; None for any other."""
-    index = send_index(config.get("metadata", {}).get(_PATH, ()))
-    sends = pending_sends(config)
-    return sends[index].arg if index is not None and index < len(sends) else None
-
-
 def runs_alone(config: RunnableConfig) -> bool:
     """Whether no other task runs in the superstep of the node; True outside of a graph.
 
@@ -206,26 +198,16 @@ def show_in_updates(config: RunnableConfig, value: Any) -> None:
         send([(RETURN, value)])
 
 
-def is_node_of_task(config: RunnableConfig, runnable: object) -> bool:
-    """Whether the task of `config` runs `runnable` as its node.
+def is_called_by_node(config: RunnableConfig, runnable: object) -> bool:
+    """Whether a function that is the node of the task calls `runnable`, which is not the node.
 
-    If not, a function that is the node calls it. If LangGraph changes the detail, it is False.
+    If LangGraph changes the detail, it is False.
     """
     reference = next(iter(getattr(config.get("configurable", {}).get(_CALL), "args", ())), None)
     task = reference() if isinstance(reference, weakref.ref) else None
     process = getattr(task, "proc", None)
-    return next(iter(getattr(process, "steps", ())), process) is runnable
-
-
-def allow_one_more_superstep(config: RunnableConfig) -> None:
-    """Raise the `recursion_limit` of the run by one, for a superstep that the graph does not know.
-
-    `RemainingSteps` and `IsLastStep` are computed from the raised limit. If LangGraph changes the
-    detail, the superstep counts.
-    """
-    loop = _loop(config)
-    if isinstance(getattr(loop, "stop", None), int):
-        loop.stop += 1
+    node = next(iter(getattr(process, "steps", ())), process)
+    return node is not None and node is not runnable
 
 
 def _loop(config: RunnableConfig) -> Any:
@@ -233,6 +215,15 @@ def _loop(config: RunnableConfig) -> Any:
     call = config.get("configurable", {}).get(_CALL)
     schedule = getattr(call, "keywords", {}).get("schedule_task")
     return getattr(schedule, "__self__", None)
+
+
+def breakpoints_of(config: RunnableConfig) -> frozenset[str] | None:
+    """The nodes before which the run stops (`interrupt_before`); None for every node.
+
+    Set when the graph was compiled, or for this run. If LangGraph changes the detail, it is empty.
+    """
+    nodes = getattr(_loop(config), "interrupt_before", ())
+    return None if nodes == "*" else frozenset(nodes)
 
 
 def input_ended_tasks(config: RunnableConfig) -> bool:

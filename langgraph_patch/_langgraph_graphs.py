@@ -14,11 +14,14 @@ import copy
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from types import CodeType
 from typing import Any, Final
 
+from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Send
 
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
 
@@ -30,6 +33,12 @@ def schema_keys(builder: Any) -> Collection[str]:
     """The keys of the state schema: a node without an input schema of its own reads these."""
     keys: Collection[str] = builder.schemas[builder.state_schema].keys()
     return keys
+
+
+def channel_names(builder: Any) -> Collection[str]:
+    """The names of the channels of a graph: the keys of its state, and those of its inputs."""
+    channels: Mapping[str, Any] = builder.channels
+    return channels.keys()
 
 
 def node_runnables(builder: Any) -> dict[str, Any]:
@@ -116,6 +125,11 @@ def take_routers(builder: Any, source: str) -> dict[str, Any]:
     return routers
 
 
+def parts_of_branch(branch: Any) -> tuple[Runnable[Any, Any], Mapping[Any, str] | None, Any]:
+    """The router of a conditional edge, the node for each of its labels, and its input schema."""
+    return branch.path, branch.ends, branch.input_schema
+
+
 def put_branch(builder: Any, source: str, name: str, branch: Any, **changes: Any) -> None:
     """Add a conditional edge that `take_routers` removed, with some of its fields changed."""
     builder.branches[source][name] = branch._replace(**changes)
@@ -138,11 +152,53 @@ def branches_into(builder: Any, nodes: Collection[str]) -> list[tuple[str, str, 
 
 
 def sends_each_call(builder: Any, node: str) -> bool:
-    """Whether only routers of `create_agent` lead to a node: they send each call for itself."""
+    """Whether all that leads to a node are routers that send each call for itself."""
     routers = [branch.path for _, _, branch in branches_into(builder, [node])]
-    modules = [getattr(getattr(path, "func", None), "__module__", "") for path in routers]
     has_edge = any(target == node for _, target in builder.edges)
-    return bool(modules) and not has_edge and all(m.startswith("langchain.") for m in modules)
+    return bool(routers) and not has_edge and all(map(_sends_calls, routers))
+
+
+_LIBRARIES = ("langchain.", "langgraph.", "langgraph_")
+"""How the names of modules begin whose routers may be asked: a router of an application may call a
+model."""
+
+_ASKED = {
+    "messages": [AIMessage("", tool_calls=[{"name": "any", "args": {}, "id": "1"}])],
+    "remaining_steps": 9,
+}
+"""A state with an open call."""
+
+
+def _sends_calls(router: Any) -> bool:
+    """Whether a router makes `Send`s: its code does, and it answers with them if it can be asked.
+
+    The router of `create_react_agent` decides by the version of the agent, which only its answer
+    shows.
+    """
+    function: Any = getattr(router, "func", None) or getattr(router, "afunc", None)
+    if Send.__name__ not in _names_in(getattr(function, "__code__", None)):
+        return False
+    if not str(getattr(function, "__module__", "")).startswith(_LIBRARIES):
+        return True
+    try:
+        answer = function(_ASKED)
+    except Exception:  # noqa: BLE001 - it reads more than messages
+        return True
+    return isinstance(answer, list) and all(isinstance(each, Send) for each in answer)
+
+
+def _names_in(code: object) -> set[str]:
+    """The names that code uses, with those of the functions and comprehensions in it."""
+    if not isinstance(code, CodeType):
+        return set()
+    return {*code.co_names, *code.co_freevars}.union(*map(_names_in, code.co_consts))
+
+
+def handles_errors(builder: Any, node: str) -> bool:
+    """Whether an error handler gets the input of a node, if the node raises."""
+    own = getattr(builder.nodes[node], "error_handler_node", None)
+    default = getattr(getattr(builder, "_node_defaults", None), "error_handler", None)
+    return own is not None or default is not None
 
 
 def is_started_by_edges(builder: Any, node: str) -> bool:
@@ -233,7 +289,7 @@ def nodes_after(builder: Any, node: str) -> set[str] | None:
     ends = {target for branch in branches for target in branch.ends.values()}
     ends |= {target for source, target in builder.edges if source == node}
     ends |= {target for sources, target in builder.waiting_edges if node in sources}
-    return ends | set(builder.nodes[node].ends or ())
+    return ends | set((node in builder.nodes and builder.nodes[node].ends) or ())
 
 
 def can_be_followed(builder: Any, node: str) -> bool:

@@ -52,6 +52,26 @@ def joined_nodes(channel: str) -> list[str]:
     return channel[len(_TRIGGER_PREFIXES[1]) :].rpartition(":")[0].split("+")
 
 
+def trigger_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the channels that may start tasks, of those of a checkpoint.
+
+    A channel of a deferred node has its value beside a flag: whether the graph has come to its end.
+    Until then it starts nothing, and is left out.
+    """
+    found = {}
+    for channel, value in values.items():
+        if channel == TASKS:
+            found[channel] = value
+        elif triggered_node(channel) is not None:
+            is_deferred = isinstance(value, tuple | list) and len(value) == _WITH_FLAG
+            if not is_deferred or value[1] is not False:
+                found[channel] = value[0] if is_deferred else value
+    return found
+
+
+_WITH_FLAG = 2
+
+
 def due_channels(values: Mapping[str, Any]) -> list[str]:
     """The channels that start tasks, of the values of a checkpoint.
 
@@ -59,9 +79,8 @@ def due_channels(values: Mapping[str, Any]) -> list[str]:
     """
     return [
         channel
-        for channel, value in values.items()
-        if (channel == TASKS and value)
-        or (triggered_node(channel) is not None and not _still_joins(channel, value))
+        for channel, value in trigger_values(values).items()
+        if (value if channel == TASKS else not _still_joins(channel, value))
     ]
 
 

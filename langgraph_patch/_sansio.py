@@ -64,12 +64,13 @@ def run_sync(generator: IOGenerator[_T]) -> _T:
     try:
         request = next(generator)
         while True:
+            failure = None
             try:
                 result = request.sync()
             except BaseException as error:  # noqa: BLE001 - raised where the call was requested
-                request = generator.throw(error)
-            else:
-                request = generator.send(result)
+                failure = error
+            # Outside of `except`: it is no context of what the generator raises.
+            request = generator.send(result) if failure is None else generator.throw(failure)
     except StopIteration as stop:
         value: _T = stop.value
         return value
@@ -83,12 +84,13 @@ async def run_async(generator: IOGenerator[_T]) -> _T:
     try:
         request = next(generator)
         while True:
+            failure = None
             try:
                 result = await request.asynchronous()
             except BaseException as error:  # noqa: BLE001 - raised where the call was requested
-                request = generator.throw(error)
-            else:
-                request = generator.send(result)
+                failure = error
+            # Outside of `except`: it is no context of what the generator raises.
+            request = generator.send(result) if failure is None else generator.throw(failure)
     except StopIteration as stop:
         value: _T = stop.value
         return value

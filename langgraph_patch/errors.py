@@ -6,6 +6,7 @@
     |-- GraphError              a graph, node name or state key cannot be patched
     |-- EvidenceError           a checkpointer failed while its records were read
     |-- ModelError              patch_model(model) lacks an attribute of a chat model
+    |-- UnfinishedError         a model does not finish its messages
     |-- StreamError             the chunks of a stream contradict each other
     |-- RemovedError            a name that the package no longer has
     `-- ThreadError             a stored thread or its database cannot be read or repaired
@@ -17,7 +18,19 @@ to do. It never repeats a value that may hold a password.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_INSTEAD = {
+    "replace_foreign": (
+        "what deepagents writes is true since deepagents 0.7, and repair_thread replaces it where "
+        "a result is recorded"
+    ),
+}
+"""Options that there were -> what there is instead."""
 
 _MAY_BE_SECRET = re.compile(r"@|://|password\s*=", re.IGNORECASE)
 
@@ -53,7 +66,19 @@ class MessagesError(PatchError, TypeError):
 
 
 class OptionError(PatchError, ValueError):
-    """An option has an invalid value."""
+    """An option has an invalid value, or is gone."""
+
+
+def refuses_gone_options(function: _F) -> _F:
+    """Decorate a function that had options which are gone: an `OptionError` says what to do."""
+
+    @wraps(function)
+    def checked(*args: Any, **options: Any) -> Any:
+        if gone := sorted(options.keys() & _INSTEAD.keys()):
+            raise OptionError(f"The option {gone[0]} is gone: {_INSTEAD[gone[0]]}. Leave it out.")
+        return function(*args, **options)
+
+    return checked  # type: ignore[return-value]  # the same signature
 
 
 class GraphError(PatchError, ValueError):
@@ -66,6 +91,10 @@ class EvidenceError(PatchError):
 
 class ModelError(PatchError, AttributeError):
     """What `patch_model` returns was taken for a chat model."""
+
+
+class UnfinishedError(PatchError):
+    """A node calls its model again and again, and the model does not finish its messages."""
 
 
 class StreamError(PatchError, ValueError):

@@ -16,15 +16,18 @@ from langgraph.types import Command
 
 from langgraph_patch._langgraph import channels_of, current_config, runs_alone
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch.errors import refuses_gone_options
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.node import last_turn
+from langgraph_patch.graph.refusal import Attempts, Histories, ask, joined
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.graph.state import (
     are_identical,
     messages_in,
     stream_results,
 )
-from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
+from langgraph_patch.graph.truncation import TruncationGuard
+from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.placeholders import Placeholder
 
 try:
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
     _Base = AgentMiddleware[Any, Any, Any]
 else:  # older versions of langchain have two type parameters
     _Base = AgentMiddleware
+
+
+_HISTORY = "messages"
 
 
 class PatchToolCallsMiddleware(_Base):
@@ -82,12 +88,6 @@ class PatchToolCallsMiddleware(_Base):
             with `"required"` an `EvidenceError` is raised.
             What the tool wrote to other state keys is restored with its result, if these keys
             have not changed since; otherwise the result names what was not kept. Default: True.
-        replace_foreign: Whether to treat the tool messages that deepagents or
-            langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
-            replaced by the recorded result, or by a placeholder with the recorded cause. Set it
-            for threads that such a package has repaired, as its "was cancelled" may be false.
-            It has a cost: every history is then read in full, also a valid one. Default: False,
-            such messages count as results.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
             result of the call as a `ToolMessage` or a text, or None if it does not know. It is
             asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
@@ -112,13 +112,13 @@ class PatchToolCallsMiddleware(_Base):
         ['ai', 'tool', 'ai']
     """
 
+    @refuses_gone_options
     def __init__(
         self,
         *,
         placeholder: Placeholder | None = None,
         messages_key: str = "messages",
         recover: Recover = True,
-        replace_foreign: bool = False,
         reconcile: Mapping[str, Lookup] | None = None,
         on_patch: OnPatch | None = None,
     ) -> None:
@@ -127,7 +127,6 @@ class PatchToolCallsMiddleware(_Base):
             placeholder=placeholder,
             messages_key=messages_key,
             recover=recover,
-            replace_foreign=replace_foreign,
             reconcile=reconcile,
             on_patch=on_patch,
         )
@@ -164,7 +163,12 @@ class PatchToolCallsMiddleware(_Base):
             stream_results(config, [repair.patch])
         if damage is not None or not are_identical(request.messages, history):
             request = yield from self._repaired(request, repair, config)
-        response = yield from self._asked(request, handler, config)
+        attempts = _attempts(request, config)
+        response = yield from self._asked(request, handler, config, attempts)
+        for patch in attempts.patches.values():
+            stored = repair.patch if repair is not None else Patch(history, (), history)
+            if are_identical(patch.before, stored.messages) and runs_alone(config):
+                repair = Repair(joined(stored, patch), repair.restored if repair else ())
         return self._written(repair, response, config) if repair is not None else response
 
     # --- the history ---------------------------------------------------------------------
@@ -200,9 +204,11 @@ class PatchToolCallsMiddleware(_Base):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Any],
         config: RunnableConfig,
+        attempts: Attempts,
     ) -> IOGenerator[ModelResponse[Any]]:
         """The response of the model, asked once more if its message is unusable."""
-        response, guard = yield from _guarded(handler, request, config)
+        response, guard = yield from _guarded(handler, request, config, attempts)
+        request = _with_histories(request, attempts.histories)
         last = _last(response)
         if not guard.asks_again(last):
             return self._with_incomplete_answered(request, response)
@@ -211,7 +217,8 @@ class PatchToolCallsMiddleware(_Base):
             history = self._repairer.close_calls([*request.messages, last])
             request = request.override(messages=cast("list[AnyMessage]", history))
             turn = last_turn(history)
-        response, guard = yield from _guarded(handler, request, config)
+        again = _attempts(request, config)
+        response, guard = yield from _guarded(handler, request, config, again)
         guard.asks_again(_last(response), asked=True)
         response = self._with_incomplete_answered(request, response)
         return replace(response, result=[*turn, *response.result])
@@ -235,11 +242,30 @@ def _last(response: ModelResponse[Any]) -> BaseMessage | None:
 
 
 def _guarded(
-    handler: Callable[[ModelRequest[Any]], Any], request: ModelRequest[Any], config: RunnableConfig
+    handler: Callable[[ModelRequest[Any]], Any],
+    request: ModelRequest[Any],
+    config: RunnableConfig,
+    attempts: Attempts,
 ) -> IOGenerator[tuple[ModelResponse[Any], TruncationGuard]]:
     """The response of the model, without truncated calls, and the guard that corrected it."""
-    calling = IORequest(lambda: handler(request), lambda: handler(request))
-    response, guard = yield from guarded_call(config, calling)
+
+    def calling(histories: Histories) -> IORequest:
+        sent = _with_histories(request, histories)
+        return IORequest(lambda: handler(sent), lambda: handler(sent))
+
+    response, guard = yield from ask(attempts, config, calling)
     if isinstance(response, AIMessage):
         response = ModelResponse(result=[response])
     return replace(response, result=guard.corrected(response.result, ["messages"])), guard
+
+
+def _attempts(request: ModelRequest[Any], config: RunnableConfig) -> Attempts:
+    """The requests that are made of the history in a request."""
+    return Attempts(config, lambda: {_HISTORY: cast("list[BaseMessage]", request.messages)})
+
+
+def _with_histories(request: ModelRequest[Any], histories: Histories) -> ModelRequest[Any]:
+    """The request with another history; the same object if there is none."""
+    if _HISTORY not in histories:
+        return request
+    return request.override(messages=cast("list[AnyMessage]", histories[_HISTORY]))

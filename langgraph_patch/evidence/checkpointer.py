@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_patch._langgraph_storage import state_keys, whole_value
 from langgraph_patch._sansio import IOGenerator, IORequest, method_request
 from langgraph_patch.errors import EvidenceError, MessagesError
-from langgraph_patch.evidence.tasks import Step, fold, read_step
+from langgraph_patch.evidence.tasks import Step, configured_id, fold, read_step
 from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.patch import as_messages
 
@@ -33,6 +33,7 @@ class Reader:
         saver: The checkpointer.
         messages_key: The state key of the history.
         required: Whether to raise if the checkpointer raises. Otherwise the search ends there.
+        breakpoints: The nodes before which the graph is set to pause; None for every node.
         budget: How many more messages the search may load.
         error: The first error of the checkpointer, or None.
     """
@@ -40,6 +41,7 @@ class Reader:
     saver: BaseCheckpointSaver[Any]
     messages_key: str
     required: bool = False
+    breakpoints: frozenset[str] | None = frozenset()
     budget: int = _BUDGET
     error: EvidenceError | None = None
 
@@ -70,8 +72,12 @@ def read_place(
         child: The superstep after the next checkpoint of this branch, if there is one.
     """
     saved = yield from _ask(reader, config, method_request(reader.saver, "get_tuple", config))
-    if saved is None:
-        return None
+    return None if saved is None else (yield from _place_of(reader, saved, child))
+
+
+def _place_of(
+    reader: Reader, saved: CheckpointTuple, child: Step | None = None
+) -> IOGenerator[Place]:
     history = yield from _history_at(reader, saved)
     reader.budget -= len(history) + _EACH_CHECKPOINT
     stored, key = saved.checkpoint["channel_values"], reader.messages_key
@@ -118,25 +124,43 @@ def _spread_over_checkpoints(
     return delta.get("seed"), [value for _, _, value in delta.get("writes", ())]
 
 
-def input_before(reader: Reader, saved: CheckpointTuple) -> IOGenerator[CheckpointTuple | None]:
-    """The newest input of a namespace that is older than a checkpoint; None if there is none.
+def read_input(reader: Reader, step: Step) -> IOGenerator[Place | None]:
+    """The newest input that the graph of a superstep got before it; None if none is stored."""
 
-    It may be one of another branch.
+    def is_wanted(saved: CheckpointTuple) -> bool:
+        return saved.checkpoint["id"] < step.id and saved.metadata.get("source") == "input"
+
+    options: Any = {"before": step.saved.config, "filter": {"source": "input"}}
+    saved = yield from _first(reader, step, is_wanted, limit=1, **options)
+    return None if saved is None else (yield from _place_of(reader, saved))
+
+
+def has_gone_on(reader: Reader, step: Step) -> IOGenerator[bool]:
+    """Whether what the tasks of a superstep wrote was applied, in this branch or another one."""
+
+    def is_wanted(saved: CheckpointTuple) -> bool:
+        is_next = saved.checkpoint["id"] > step.id and saved.metadata.get("source") == "loop"
+        return is_next and configured_id(saved.parent_config) == step.id
+
+    number = step.number + 1
+    found = yield from _first(reader, step, is_wanted, filter={"source": "loop", "step": number})
+    return found is not None
+
+
+def _first(
+    reader: Reader, step: Step, is_wanted: Callable[[CheckpointTuple], bool], **options: Any
+) -> IOGenerator[CheckpointTuple | None]:
+    """The first wanted checkpoint of a listing of the namespace of a superstep.
+
+    Not every checkpointer knows all options of `list`.
     """
-    names = saved.config["configurable"]
-    place = in_namespace(saved.config, names.get("checkpoint_ns", ""))
-    arguments: Any = {"before": saved.config, "limit": 1, "filter": {"source": "input"}}
-
-    def is_wanted(older: CheckpointTuple) -> bool:
-        # Not every checkpointer knows all arguments of `list`.
-        is_older = older.checkpoint["id"] < saved.checkpoint["id"]
-        return is_older and older.metadata.get("source") == "input"
+    place = in_namespace(step.saved.config, step.namespace)
 
     def read() -> CheckpointTuple | None:
-        return next(filter(is_wanted, reader.saver.list(place, **arguments)), None)
+        return next(filter(is_wanted, reader.saver.list(place, **options)), None)
 
     async def aread() -> CheckpointTuple | None:
-        listing: Any = reader.saver.alist(place, **arguments)
+        listing: Any = reader.saver.alist(place, **options)
         async with aclosing(listing):  # a database keeps no cursor open
             return await anext((each async for each in listing if is_wanted(each)), None)
 

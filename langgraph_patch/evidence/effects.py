@@ -14,11 +14,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from langgraph.channels import EphemeralValue, LastValue, UntrackedValue
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Overwrite, Send
 
 from langgraph_patch._langgraph_graphs import leads_to_model
-from langgraph_patch._langgraph_storage import is_reserved, last_nodes, triggered_node
+from langgraph_patch._langgraph_storage import (
+    is_delta_channel,
+    is_reserved,
+    last_nodes,
+    triggered_node,
+)
+from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.evidence.tasks import Step, Task
 from langgraph_patch.history.texts import Evidence
 
@@ -37,24 +44,26 @@ _GOTO = "goto"
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """The other writes of the task that recorded a result, if they were dropped.
+    """The other writes of the task that recorded a result, which the state does not have.
 
     Attributes:
         writes: The state key and the value of each write.
         unchanged: The keys that nothing has written since. Applying the writes now has the same
             effect as then.
         goes_elsewhere: Whether the task started a node that no edge starts.
-        task: Identifies the task. Results of one task have the same writes.
+        task: The task. Results of one task have the same writes.
+        is_current: Whether its superstep is the current one, so that they will be applied.
     """
 
     writes: StateWrites
     unchanged: frozenset[str]
     goes_elsewhere: bool
-    task: str
+    task: Task
+    is_current: bool
 
 
 def effects_of(task: Task, newest: Step) -> Effects | None:
-    """The dropped effects of a task; None if it had none, or if they were applied.
+    """The effects of a task; None if it had none, or if they were applied.
 
     Args:
         task: The task.
@@ -70,7 +79,8 @@ def effects_of(task: Task, newest: Step) -> Effects | None:
     if step.was_applied or not (writes or goes_elsewhere):
         return None
     keys = {key for key, _ in writes if _is_unchanged(key, step, newest)}
-    return Effects(tuple(writes), frozenset(keys), goes_elsewhere, f"{step.id}/{task.id}")
+    is_current = (step.id, step.namespace) == (newest.id, newest.namespace)
+    return Effects(tuple(writes), frozenset(keys), goes_elsewhere, task, is_current=is_current)
 
 
 def _is_unchanged(key: str, step: Step, newest: Step) -> bool:
@@ -80,6 +90,28 @@ def _is_unchanged(key: str, step: Step, newest: Step) -> bool:
     old, new = (each.saved.checkpoint["channel_versions"].get(key) for each in (step, newest))
     written = {channel for task in newest.written for channel, _ in task.writes}
     return bool(old == new and (step.id == newest.id or key not in written))
+
+
+def unchanged_deltas(
+    saver: BaseCheckpointSaver[Any], effects: Effects, channels: Mapping[str, Any]
+) -> IOGenerator[frozenset[str]]:
+    """The keys of the effects that nothing has written, with those of a `DeltaChannel`.
+
+    LangGraph gives each `DeltaChannel` with pending writes a new version when an input drops them.
+    So its values are compared: that of then, and the live one.
+    """
+    unchanged = set(effects.unchanged)
+    for key in sorted({key for key, _ in effects.writes} - unchanged):
+        channel = channels.get(key)
+        if channel is not None and is_delta_channel(channel):
+            config = effects.task.step.saved.config
+            request = {"config": config, "channels": [key]}
+            found = yield from call_method(saver, "get_delta_channel_history", **request)
+            then = channel.from_checkpoint(found[key].get("seed", channel.checkpoint()))
+            then.replay_writes(found[key].get("writes", ()))
+            if is_equal(then.get(), channel.get()):
+                unchanged.add(key)
+    return frozenset(unchanged)
 
 
 def _goes_elsewhere(task: Task) -> bool:
@@ -116,17 +148,22 @@ def settle(
     """
     settled = dict(evidence)
     writes: list[tuple[str, Any]] = []
-    lost: dict[str, tuple[str, ...]] = {}  # by task: its calls share its writes
+    lost: dict[Task, tuple[str, ...]] = {}  # the calls of a task share its writes
     for key, effect in effects.items():
-        if effect.task not in lost:
-            pairs = [pair for pair in effect.writes if pair[0] not in own_keys]
-            names = tuple(sorted({name for name, _ in pairs}))
-            lost[effect.task] = names + ((_GOTO,) if effect.goes_elsewhere else ())
+        if effect.is_current:
+            continue
+        task = effect.task
+        pairs = [pair for pair in effect.writes if pair[0] not in own_keys]
+        names = {name for name, _ in pairs}
+        if task not in lost:
+            lost[task] = (*sorted(names), *((_GOTO,) if effect.goes_elsewhere else ()))
             if restore and _can_restore(pairs, effect, writes, channels):
                 writes += pairs
-                lost[effect.task] = ()
-        if lost[effect.task]:
-            settled[key] = replace(settled[key], not_kept=lost[effect.task])
+                lost[task] = ()
+        if lost[task]:
+            # What has written a key since may have been a repair that restored it.
+            may_be_kept = not names <= effect.unchanged
+            settled[key] = replace(settled[key], not_kept=lost[task], may_be_kept=may_be_kept)
     return settled, tuple(writes)
 
 

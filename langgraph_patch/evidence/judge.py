@@ -21,6 +21,7 @@ from typing import Any, TypeGuard
 
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
+from langgraph.types import Send
 
 from langgraph_patch._langgraph_graphs import runs_after_model
 from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
@@ -115,7 +116,10 @@ def _results(
         return
     written = [(task, [*task.messages, *task.returned]) for task in step.tasks]
     if view.is_pending:  # later, a `@task` may have returned results of a node's own calls
-        written += [(task, task.returned) for task in step.others]
+        written += [
+            (task, [*(task.messages if step.is_handled else ()), *task.returned])
+            for task in step.others
+        ]
     for task, messages in written:
         result = _result_among(messages, made, is_named=bool(rivals))
         if result is not None and not (task is own or task.is_repair or task.is_overwrite):
@@ -189,11 +193,11 @@ def ending_of_only_call(window: Window) -> tuple[Finding | None, Task] | None:
         return None
     step = steps[0]
     tasks = [task for task in step.tasks if task.interrupt_ids or task.errors]
-    is_only = len(step.nodes) == len(tasks) == 1 and not step.sends
+    is_only = len(step.nodes) == len(tasks) == 1 and not (step.sends or step.is_goto)
     if not is_only or any(map(runs_after_model, step.nodes)):
         return None
     returned = any(channel == RETURN for task in step.others for channel, _ in task.writes)
-    place = window.place_in(writer.messages)
+    place = window.versions_in(writer.messages)[-1]
     ran_tools = any(isinstance(message, ToolMessage) for message in writer.messages[place:])
     if returned or ran_tools:
         return None
@@ -222,6 +226,26 @@ def approval(window: Window) -> Step | None:
         return None
     is_certain = all(step.is_approval or (step.is_passed and step.was_applied) for step in steps)
     return steps[-1] if is_certain and steps[-1].is_approval else None
+
+
+def is_at_breakpoint(window: Window, breakpoints: frozenset[str] | None) -> bool:
+    """Whether the run stopped before nodes at which the graph is set to pause, for all we know.
+
+    Nothing was recorded there. A run that was resumed and killed in a tool looks the same.
+
+    Args:
+        window: The window of the message.
+        breakpoints: The nodes before which the graph pauses; None for every node.
+    """
+    steps = _pending_steps(window)
+    if not steps:
+        return False
+    *before, last = steps
+    if last.is_goto or last.was_applied or any(task.writes for task in last.written):
+        return False
+    nodes = {*last.nodes, *(send.node for send in last.sends if isinstance(send, Send))}
+    is_set = breakpoints is None or nodes <= breakpoints
+    return is_set and all(step.is_passed and step.was_applied for step in before)
 
 
 def did_not_run(window: Window) -> bool:

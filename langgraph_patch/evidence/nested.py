@@ -7,28 +7,25 @@ more segment, its number. The metadata of a checkpoint names the checkpoints of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
+from typing import NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph_storage import (
-    keeps_state_between_runs,
-    parent_namespace,
-)
+from langgraph_patch._langgraph_storage import parent_namespace
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.checkpointer import (
     Place,
     Reader,
     in_namespace,
-    read_older,
+    read_input,
     read_place,
 )
 from langgraph_patch.evidence.judge import Verdict
 from langgraph_patch.evidence.tasks import Step, Task, is_real
-from langgraph_patch.evidence.window import Window, called_in, is_version
+from langgraph_patch.evidence.window import Window, called_in, is_version, open_before
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 
@@ -91,20 +88,20 @@ def check_below(
     if is_waiting and ended.owns_interrupts:
         return verdict
     ids = {call.id, *call.earlier_ids}
-    below = yield from _messages_below(reader, ended)
-    messages = below or []
-    makers = [m for m in messages if any(made.id in ids for made in called_in([m]))]
-    results = [m for m in messages if isinstance(m, ToolMessage) and m.tool_call_id in ids]
+    below = yield from _read_below(reader, ended)
+    made, given = below or ([], [])
+    results = [m for m in made if isinstance(m, ToolMessage) and m.tool_call_id in ids]
     results = [m for m in results if is_real(m)]
+    makers = [m for m in made if any(each.id in ids for each in called_in([m]))]
     if results and all(is_version(maker, window.message) for maker in makers):
         return replace(verdict, finding=Finding(result=results[0]))
+    may_have_run = bool(makers) or any(each.id in ids for each in open_before(given))
     if is_waiting:
         # In a node with another name, a graph with another state may have run the call.
-        is_known = bool(messages) or (below is not None and ended.node == TOOLS)
-        is_certain = is_known or keeps_state_between_runs(ended.step.namespace)
+        is_certain = below is not None and (bool(made) or ended.node == TOOLS)
     else:
         is_certain = ended.call is not None or ended.node == TOOLS
-    return verdict if is_certain and not makers else replace(verdict, finding=None)
+    return verdict if is_certain and not may_have_run else replace(verdict, finding=None)
 
 
 def inner_results(reader: Reader, verdict: Verdict) -> IOGenerator[tuple[str, ...]]:
@@ -112,44 +109,78 @@ def inner_results(reader: Reader, verdict: Verdict) -> IOGenerator[tuple[str, ..
     tasks = {task.id: task for task in (*verdict.own, verdict.ended) if task is not None}
     texts: list[str] = []
     for task in tasks.values():
-        if not (task.interrupt_ids and task.owns_interrupts):
-            texts += _texts((yield from _messages_below(reader, task)) or [])
+        below = yield from _read_below(reader, task)
+        texts += _texts(below.made if below else [])
     return tuple(reversed(texts))
 
 
-def _messages_below(reader: Reader, task: Task) -> IOGenerator[list[BaseMessage] | None]:
-    """All messages that the graphs of a task recorded, oldest first; None if there is no graph."""
+class _Below(NamedTuple):
+    """The messages of the graphs that a task ran, oldest first, each once.
+
+    Attributes:
+        made: Those that the graphs made.
+        given: Those that a graph got as its input, or had before the task.
+    """
+
+    made: Sequence[BaseMessage]
+    given: Sequence[BaseMessage]
+
+
+def _read_below(reader: Reader, task: Task) -> IOGenerator[_Below | None]:
+    """The messages of the graphs that a task ran; None if no graph is recorded."""
     places = yield from graphs_below(reader, task)
-    found: list[BaseMessage] = []
+    made: list[BaseMessage] = []
+    given: list[BaseMessage] = []
     for place in places:
+        given += without((yield from _given_to(reader, place)), [*given, *made])
         pending = [message for each in place.step.written for message in each.messages]
-        found += [*place.history, *pending]
-    return found if places else None
+        made += without([*place.history, *pending], [*given, *made])
+    return _Below(made, given) if places else None
+
+
+def _given_to(reader: Reader, place: Place) -> IOGenerator[Sequence[BaseMessage]]:
+    """What a graph got as its newest input, and the history that it had before.
+
+    Without a recorded input (durability "exit") nothing of its history is known to be its own.
+    """
+    first = place if place.step.source == "input" else (yield from read_input(reader, place.step))
+    if first is None:
+        return place.history
+    return [*first.history, *(m for task in first.step.written for m in task.messages)]
+
+
+def without(messages: Iterable[BaseMessage], others: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """The messages that are not among others, each once."""
+    ids = {message.id for message in others} - {None}
+    unnamed = [message for message in others if message.id is None]
+    found: list[BaseMessage] = []
+    for message in messages:
+        is_new = message.id not in ids and not any(is_version(message, each) for each in unnamed)
+        if is_new:
+            found.append(message)
+        if message.id is not None:
+            ids.add(message.id)
+    return found
 
 
 # --- the graphs that a task ran -------------------------------------------------------------------
 
+_GAPS = 3
+"""How many numbers of graphs in a row may be missing if a graph below is known to wait: a graph
+without a checkpointer has a number, too."""
+
 
 def graphs_below(reader: Reader, task: Task) -> IOGenerator[list[Place]]:
     """The newest checkpoint of each graph that a task ran, in the order in which they began."""
-    base, above = task.namespace, task.step
-    config = above.saved.config
+    base, config = task.namespace, task.step.saved.config
     found: list[Place] = []
-    for number in count():
+    missing, number = 0, 0
+    while missing <= (_GAPS if task.waits_below and not found else 0):
         namespace = f"{base}|{number}" if number else base
         place = yield from read_place(reader, in_namespace(config, namespace))
-        if place is None:
-            break
-        found.append(place)
-    if found:
-        return found
-    lasting = in_namespace(config, base.rpartition(":")[0])  # it keeps its state between runs
-    place = yield from read_place(reader, lasting)
-    while place is not None and place.step.id > above.id:
-        if place.step.saved.metadata.get("parents", {}).get(above.namespace) == above.id:
-            return [place]
-        place = yield from read_older(reader, place.step)
-    return []
+        missing, number = (0 if place else missing + 1), number + 1
+        found += [place] if place else []
+    return found
 
 
 def namespace_of(config: RunnableConfig) -> str:

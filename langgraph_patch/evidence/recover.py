@@ -21,7 +21,8 @@ What is not certain is `unknown`.
 
 - A waiting call was resumed *by interrupt id* (with durability "exit": resumed at all), and that
   run was cancelled, killed, or still runs: the record shows a call that waits.
-- `interrupt_before` leaves no trace, so a call that it stopped is `unknown`.
+- `interrupt_before` leaves no trace, so a call that it stopped is `unknown`. If the graph still has
+  the breakpoint, the text says so.
 - With durability "exit", a killed run records nothing.
 - A fork has the pending writes of the checkpoint that it begins at in common with the branch that
   was left. What they record about a call may have happened there.
@@ -34,7 +35,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -46,12 +47,13 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.evidence.checkpointer import Reader
-from langgraph_patch.evidence.effects import Effects, effects_of
+from langgraph_patch.evidence.effects import Effects, effects_of, unchanged_deltas
 from langgraph_patch.evidence.judge import (
     Verdict,
     approval,
     did_not_run,
     ending_of_only_call,
+    is_at_breakpoint,
     judge,
 )
 from langgraph_patch.evidence.nested import (
@@ -68,9 +70,6 @@ from langgraph_patch.history.calls import Call
 from langgraph_patch.history.texts import Evidence, Finding
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
-
-_RUNNING = timedelta(minutes=10)
-"""How long a superstep may be running: the next turn looks again for what it may have run."""
 
 _BEING_WRITTEN = timedelta(seconds=5)
 """How long a result may take to be stored, after its superstep began."""
@@ -94,6 +93,11 @@ class Recovery:
     evidence: Evidence = field(default_factory=dict)
     effects: Mapping[tuple[int, int], Effects] = field(default_factory=dict)
 
+    def with_effects(self, **changes: Any) -> Recovery:
+        """The same with changed fields of all effects."""
+        effects = {key: replace(each, **changes) for key, each in self.effects.items()}
+        return replace(self, effects=effects)
+
 
 def recover_evidence(
     saver: BaseCheckpointSaver[Any],
@@ -103,6 +107,8 @@ def recover_evidence(
     *,
     messages_key: str = "messages",
     required: bool = False,
+    breakpoints: frozenset[str] | None = frozenset(),
+    again: Collection[tuple[int, int]] = (),
     is_over: bool = False,
 ) -> IOGenerator[Recovery]:
     """Find what the checkpoints of a thread recorded about tool calls without a result.
@@ -119,6 +125,10 @@ def recover_evidence(
         required: Whether to raise if the checkpointer raises. Default: False, the logger
             `langgraph_patch` reports it once with level WARNING, and only results that were
             found before are returned.
+        breakpoints: The nodes before which the graph is set to pause; None for every node.
+            Default: none.
+        again: The keys of calls that an earlier turn has searched for. For every other call
+            without a result the next turn searches once more. Default: none.
         is_over: Whether the run of the graph is abandoned: nothing waits any more, and neither
             this search nor the next turn looks again for results. Default: False.
 
@@ -154,7 +164,7 @@ def recover_evidence(
         return Recovery()
     place: RunnableConfig = {"configurable": {"checkpoint_ns": "", **config["configurable"]}}
     for seconds in (*(() if is_over else _RETRY_SECONDS), None):
-        reader = Reader(saver, messages_key, required)
+        reader = Reader(saver, messages_key, required, breakpoints=breakpoints)
         newest, verdicts = yield from _search(reader, place, windows_of(messages, calls))
         is_missing = newest is None and configured_id(place) is not None
         is_awaited = is_missing or _is_being_written(verdicts.values())
@@ -174,44 +184,38 @@ def recover_evidence(
         if newest is not None and verdict.result is not None and verdict.writer is not None
     }
     found = {call.key: _finding(verdicts.get(call.key), is_read=is_read) for call in calls}
-    if is_over:
-        found = {key: _ended(finding) for key, finding in found.items()}
+    for key, finding in found.items():
+        if is_over:
+            detail = None if finding.detail == "paused" else finding.detail
+            found[key] = replace(finding, detail=detail)
+        elif finding.result is None and (key not in again or not is_read):
+            found[key] = replace(finding, look_again=True)
     return Recovery(found, {key: each for key, each in dropped.items() if each is not None})
 
 
+def with_unchanged_deltas(
+    saver: BaseCheckpointSaver[Any], recovery: Recovery, channels: Mapping[str, Any]
+) -> IOGenerator[Recovery]:
+    """What was recovered, with the effects on a `DeltaChannel` compared with the live channels."""
+    effects = {}
+    for key, each in recovery.effects.items():
+        unchanged = yield from unchanged_deltas(saver, each, channels)
+        effects[key] = replace(each, unchanged=unchanged)
+    return replace(recovery, effects=effects)
+
+
 def _finding(verdict: Verdict | None, *, is_read: bool) -> Finding:
-    """What is known of a call.
-
-    A task that began a moment ago may still run, or may run again after an answer: the next turn
-    looks again. If no task of the call is known and all tasks have ended, nothing will be known.
-    """
-    if verdict is None:
-        return Finding()  # a call without an id cannot be identified
-    if verdict.result is not None and verdict.finding is not None:
-        return verdict.finding
-    if not is_read:
-        return Finding(look_again=True)
-    last, finding = verdict.last, verdict.finding or Finding()
-    is_recent = last is not None and last.began > _time_before_now(_RUNNING)
-    may_end = last is not None and not (finding.cause == "unknown" and last.is_over)
-    return replace(finding, look_again=is_recent and may_end)
-
-
-def _ended(finding: Finding) -> Finding:
-    detail = None if finding.detail == "paused" else finding.detail
-    return replace(finding, look_again=False, detail=detail)
+    """What is known of a call. A call without an id has no verdict."""
+    finding = verdict.finding if verdict is not None else None
+    is_certain = is_read or (finding is not None and finding.result is not None)
+    return finding if finding is not None and is_certain else Finding()
 
 
 def _is_being_written(verdicts: Iterable[Verdict]) -> bool:
     """Whether the end of a task is perhaps being stored: LangGraph does not wait for that."""
-    since = _time_before_now(_BEING_WRITTEN)
+    since = (datetime.now(UTC) - _BEING_WRITTEN).isoformat()  # as a checkpoint has it
     steps = [verdict.last for verdict in verdicts if verdict.finding is None and verdict.last]
     return any(step.began > since and not step.is_over for step in steps)
-
-
-def _time_before_now(ago: timedelta) -> str:
-    """A time in the format of a checkpoint."""
-    return (datetime.now(UTC) - ago).isoformat()
 
 
 # --- one search -----------------------------------------------------------------------------------
@@ -263,7 +267,7 @@ def _explained(
     above, below = graph_above(window), graph_of_writer(window)
     other = above or below
     if other is not None and namespace_of(other) not in visited:
-        same = [Window(window.message, calls)]
+        same = [Window(window.message, calls, window.equals)]
         newest, found = yield from _search(reader, other, same, visited)
         if above is not None:
             # Its open call may be the one that runs this graph, so only results count.
@@ -286,6 +290,8 @@ def _with_details(
     if call.raw_args is not None and (finding is None or finding.cause == "not_started"):
         detail = None if did_not_run(window) else "tools_ran"
         finding = Finding("malformed", error=call.raw_args, detail=detail)
+    elif finding is None and is_at_breakpoint(window, reader.breakpoints):
+        finding = Finding(detail="breakpoint")
     inner = yield from inner_results(reader, verdict)
     if inner and not (finding and finding.inner):
         finding = replace(finding or Finding(), inner=inner)

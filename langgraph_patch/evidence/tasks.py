@@ -31,6 +31,7 @@ from langgraph_patch._langgraph_storage import (
     joined_nodes,
     own_interrupt_id,
     send_index,
+    trigger_values,
     triggered_node,
 )
 from langgraph_patch.errors import MessagesError
@@ -133,9 +134,14 @@ class Task:
         return set(self.interrupt_ids) <= {own, *inside}
 
     @property
+    def waits_below(self) -> bool:
+        """Whether a graph below it asked a human."""
+        return not self.owns_interrupts
+
+    @property
     def is_finished(self) -> bool:
-        """Whether its node returned."""
-        return any(channel not in _OF_UNFINISHED for channel, _ in self.writes)
+        """Whether its node returned, and no router behind it raised."""
+        return not self.errors and any(c not in _OF_UNFINISHED for c, _ in self.writes)
 
     @property
     def has_ended(self) -> bool:
@@ -251,22 +257,22 @@ class Step:
         return [task for task in self.written if task.id not in own]
 
     @property
+    def is_handled(self) -> bool:
+        """Whether an error handler may have run, whose task is one of `others`."""
+        return any(c == ERROR_SOURCE for task in self.written for c, _ in task.writes)
+
+    @property
     def is_answered(self) -> bool:
         """Whether an answer without an interrupt id is recorded. Any task may have used it."""
         writes = self.saved.pending_writes or ()
         return any(write[:2] == (NO_TASK, RESUME) for write in writes)
 
     @property
-    def gotos(self) -> dict[str, Any]:
-        """The channels with which a client sent the run to a node: `Command(goto=...)`."""
-        writes = self.saved.pending_writes or ()
-        own = {channel: value for task_id, channel, value in writes if task_id == NO_TASK}
-        return {c: value for c, value in own.items() if c == TASKS or triggered_node(c)}
-
-    @property
     def is_goto(self) -> bool:
-        """Whether a client sent the run to a node."""
-        return bool(self.gotos)
+        """Whether a client sent the run to a node: `Command(goto=...)`. Its tasks are not known."""
+        writes = self.saved.pending_writes or ()
+        own = {channel for task_id, channel, _ in writes if task_id == NO_TASK}
+        return any(channel == TASKS or triggered_node(channel) for channel in own)
 
     @property
     def is_idle(self) -> bool:
@@ -308,8 +314,7 @@ def read_step(saved: CheckpointTuple, messages_key: str, child: Step | None = No
         messages_key: The state key of the history.
         child: The superstep after the next checkpoint of this branch, if there is one.
     """
-    stored = saved.checkpoint["channel_values"]
-    triggers = {c: v for c, v in stored.items() if c == TASKS or triggered_node(c)}
+    triggers = trigger_values(saved.checkpoint["channel_values"])
     light = saved._replace(checkpoint={**saved.checkpoint, "channel_values": triggers})
     if child is None:
         return Step(light, messages_key)
@@ -376,13 +381,11 @@ def is_real(message: BaseMessage) -> bool:
 
 
 def _derived(step: Step) -> Sequence[Any]:
-    """The tasks that LangGraph makes from a checkpoint, and from a `goto` of a client there."""
+    """The tasks that LangGraph makes from a checkpoint."""
     checkpoint = step.saved.checkpoint
-    gotos = {channel: value for channel, value in step.gotos.items() if channel != TASKS}
-    channels = {**checkpoint["channel_values"], **gotos}
-    targets = {triggered_node(channel) or "" for channel in gotos}
+    channels = checkpoint["channel_values"]
     sent = {send.node for send in step.sends if isinstance(send, Send)}
-    if not (step.nodes or targets or sent):
+    if not (step.nodes or sent):
         return ()
     joins = {channel: joined_nodes(channel) for channel in channels}
     named = {triggered_node(channel) or "" for channel in channels} - {""}
@@ -393,13 +396,7 @@ def _derived(step: Step) -> Sequence[Any]:
     for channel, sources in joins.items():
         if sources:
             builder.add_edge(sources, triggered_node(channel) or "")
-    versions = checkpoint["channel_versions"]
-    copy: Any = {
-        **checkpoint,
-        "channel_values": {**channels, "__root__": {}},
-        "channel_versions": {**versions, **dict.fromkeys(gotos, max(versions.values(), default=1))},
-        "versions_seen": {k: v for k, v in checkpoint["versions_seen"].items() if k not in targets},
-    }
+    copy: Any = {**checkpoint, "channel_values": {**channels, "__root__": {}}}
     saved = step.saved._replace(checkpoint=copy, pending_writes=[])
     graph = builder.compile(checkpointer=_OneCheckpoint(saved))
     return graph.get_state(RunnableConfig(configurable={"thread_id": ""})).tasks

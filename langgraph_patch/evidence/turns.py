@@ -18,9 +18,15 @@ from langchain_core.runnables import RunnableConfig
 
 from langgraph_patch._langgraph_graphs import graph_that_returns
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.evidence.checkpointer import Place, Reader, read_older, read_place
+from langgraph_patch.evidence.checkpointer import (
+    Place,
+    Reader,
+    has_gone_on,
+    read_older,
+    read_place,
+)
 from langgraph_patch.evidence.effects import is_equal
-from langgraph_patch.evidence.nested import graphs_below
+from langgraph_patch.evidence.nested import graphs_below, without
 from langgraph_patch.evidence.tasks import Task, configured_id
 from langgraph_patch.evidence.window import is_version, open_before
 from langgraph_patch.history.ids import digest_of
@@ -78,8 +84,10 @@ def _turns_of(
 ) -> IOGenerator[list[Turn]]:
     """The turns of the graphs that the tasks of an unfinished superstep ran."""
     tasks, history = place.step.tasks, place.history
-    # If all tasks are finished, the thread went on, and this is another branch of it.
-    if all(task.is_finished for task in tasks) or not history:
+    if not history:
+        return []
+    # If all tasks are finished, the thread may have gone on, and this is another branch of it.
+    if all(task.is_finished for task in tasks) and (yield from has_gone_on(reader, place.step)):
         return []
     has_open_calls = bool(open_before(history))
     turns: list[Turn] = []
@@ -117,14 +125,6 @@ def _with_ids(messages: Sequence[BaseMessage], namespace: str) -> list[BaseMessa
         message if message.id else message.model_copy(update={"id": new_id})
         for message, new_id in zip(messages, ids, strict=True)
     ]
-
-
-def without(messages: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """The messages that are not among others."""
-    ids = {message.id for message in others} - {None}
-    unnamed = [message for message in others if message.id is None]
-    new = [message for message in messages if message.id not in ids]
-    return [m for m in new if not any(is_version(m, other) for other in unnamed)]
 
 
 def _changed(place: Place, below: Place) -> dict[str, Any]:

@@ -56,11 +56,13 @@ class Window:
         message: The message.
         calls: Its calls to search for.
         views: The message in each superstep of its window; the oldest first, once it was read.
+        equals: How many equal messages without an id are before it in the history.
         origin: The superstep that wrote the message, if it was read.
     """
 
     message: AIMessage
     calls: Sequence[Call]
+    equals: int = 0
     views: list[View] = field(default_factory=list)
     origin: Step | None = None
 
@@ -68,15 +70,19 @@ class Window:
     def writer(self) -> Task | None:
         """The task of its origin that wrote the message."""
         tasks = [*self.origin.tasks, *self.origin.others] if self.origin else []
-        return next((task for task in tasks if self.place_in(task.messages) is not None), None)
+        return next((task for task in tasks if self.versions_in(task.messages)), None)
 
     def names(self, ids: AbstractSet[str]) -> bool:
         """Whether one of the ids is one that a call has, or had before a repair renamed it."""
         return any(each in ids for call in self.calls for each in (call.id, *call.earlier_ids))
 
-    def place_in(self, messages: Sequence[BaseMessage]) -> int | None:
-        """The index of the message among messages."""
-        return next((i for i, m in enumerate(messages) if is_version(m, self.message)), None)
+    def versions_in(self, messages: Sequence[BaseMessage]) -> list[int]:
+        """The indexes of the message, and of messages that are equal to it, among messages."""
+        return [i for i, m in enumerate(messages) if is_version(m, self.message)]
+
+    def place_in(self, history: Sequence[BaseMessage]) -> int | None:
+        """The index of the message in a history; of equal messages it is the same one always."""
+        return next(iter(self.versions_in(history)[self.equals :]), None)
 
 
 def is_version(stored: BaseMessage, message: BaseMessage) -> bool:
@@ -94,11 +100,12 @@ def windows_of(messages: Sequence[BaseMessage], calls: Iterable[Call]) -> list[W
     for call in calls:
         if call.id:
             by_message.setdefault(call.index, []).append(call)
-    return [
-        Window(message, own)
-        for index, own in by_message.items()
-        if isinstance(message := messages[index], AIMessage)
-    ]
+    windows = []
+    for index, own in by_message.items():
+        if isinstance(message := messages[index], AIMessage):
+            equals = len(Window(message, own).versions_in(messages[:index]))
+            windows.append(Window(message, own, equals))
+    return windows
 
 
 def read_windows(

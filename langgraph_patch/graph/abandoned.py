@@ -1,22 +1,24 @@
 """Add the turns of agents that are nodes, which LangGraph drops if an input abandons them.
 
-They are added behind the last message that the graph had before the input. The whole history is
-repaired at once. While it is, a message behind each turn stands for the input: without it, the
-placeholder of a call would say that the call still waits.
+The messages of each turn are repaired on their own, as a history that a human message follows, with
+what the checkpoints of its graph recorded. They are put before the input, and the whole history is
+repaired.
 
-Other state keys that an agent changed are not restored. Its results may state these changes, so a
-turn with such changes and with tool calls is told in one message that names the keys.
+Other state keys that an agent changed are not restored, and what a function would have returned is
+not known. If its tool calls may have changed something, one message tells what was recorded of
+them. It is a human message: what a model reads as its own text, it imitates, and applications send
+the newest message of an agent to their users.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias
+from itertools import takewhile
+from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_patch._langgraph import (
@@ -29,18 +31,23 @@ from langgraph_patch._langgraph_storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.checkpointer import Place, Reader, in_namespace
-from langgraph_patch.evidence.nested import namespace_of
+from langgraph_patch.evidence.nested import namespace_of, without
 from langgraph_patch.evidence.tasks import Task
-from langgraph_patch.evidence.turns import Turn, dropped_turns, without
+from langgraph_patch.evidence.turns import Turn, dropped_turns
 from langgraph_patch.evidence.window import called_in
 from langgraph_patch.graph.repairer import Repair, Repairer
-from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of, valid_name
+from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of
+from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.placeholders import HIDDEN_ID
 from langgraph_patch.history.repair import Change
-from langgraph_patch.history.texts import turn_texts
+from langgraph_patch.history.texts import shortened, turn_texts
 
 NAME = "patch_tool_calls"
 """The name of the node to which START leads if a history is to be repaired."""
+
+_MAX_JSON = 300
+"""How many characters a message about a turn has of the arguments, and of the result, of a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +88,34 @@ def abandoned_turns(
         return reader.error
     own_keys = {repairer.messages_key, *repairer.other_histories}
     others = {key: each for key, each in channels_of(config).items() if key not in own_keys}
-    return turns_to_add(history, found, others)
+    return _turns_to_add(history, *found, others)
 
 
-def place_after(history: Sequence[BaseMessage], before: Place) -> int:
+def _turns_to_add(
+    history: Sequence[BaseMessage],
+    before: Place,
+    dropped: Iterable[Turn],
+    others: Mapping[str, Any],
+) -> Abandoned | None:
+    """What a history lacks of turns; None if that is nothing.
+
+    A turn that is told stands before the message of the input; without one it is not told.
+    """
+    index = _place_after(history, before)
+    ids = {message.id for message in history}
+    known, turns = list(history), []
+    for turn in dropped:
+        messages = without(turn.messages, known)
+        known += messages
+        new = _told_if_changed(replace(turn, messages=messages), others)
+        is_told = not ids.isdisjoint(_ids_of(turn.caller))
+        is_wanted = new.is_known or (index < len(history) and bool(called_in(messages)))
+        if messages and not is_told and is_wanted:
+            turns.append(new)
+    return Abandoned(index, turns) if index and turns else None
+
+
+def _place_after(history: Sequence[BaseMessage], before: Place) -> int:
     """Where a history goes on after the messages that it had at a checkpoint."""
     index = len(history)
     while index and without(history[index - 1 : index], before.history):
@@ -92,32 +123,8 @@ def place_after(history: Sequence[BaseMessage], before: Place) -> int:
     return index
 
 
-def turns_to_add(
-    history: Sequence[BaseMessage], found: tuple[Place, Sequence[Turn]], others: Mapping[str, Any]
-) -> Abandoned | None:
-    """What a history lacks of turns; None if that is nothing.
-
-    Args:
-        history: The history, with the input that dropped the turns.
-        found: The checkpoint that the input dropped, and its turns.
-        others: The channels of the other state keys.
-    """
-    before, dropped = found
-    index = place_after(history, before)
-    ids = {message.id for message in history}
-    known, turns = list(history), []
-    for turn in dropped:
-        messages = without(turn.messages, known)
-        known += messages
-        new = _told_if_changed(replace(turn, messages=messages), others)
-        is_told = _id_of(turn.caller) in ids
-        if messages and not is_told and (new.is_known or called_in(messages)):
-            turns.append(new)
-    return Abandoned(index, turns) if index and turns else None
-
-
 def _told_if_changed(turn: Turn, others: Mapping[str, Any]) -> Turn:
-    """A turn; not a known one if its results may state what other state keys do not have."""
+    """Mark a turn as told if its results may state what other state keys do not have."""
     keys = state_keys(others)
     versions = turn.place.step.saved.checkpoint["channel_versions"]
     changed = {key: value for key, value in turn.changed.items() if key in keys}
@@ -129,129 +136,125 @@ def _told_if_changed(turn: Turn, others: Mapping[str, Any]) -> Turn:
 # --- the repair -----------------------------------------------------------------------------------
 
 
-class _Row(NamedTuple):
-    """A message, while the history is repaired.
-
-    Attributes:
-        message: The message.
-        place: Its index in the history, or the index at which its turn is added.
-        turn: Its turn; None for a message of the history.
-        is_end: Whether it stands behind a turn, or before the first one of a place.
-    """
-
-    message: BaseMessage
-    place: int
-    turn: Turn | None = None
-    is_end: bool = False
-
-
 def repair_with_turns(
-    history: Sequence[BaseMessage],
-    abandoned: Sequence[Abandoned],
-    repair: Callable[[list[BaseMessage], Mapping[int, Turn]], IOGenerator[Repair]],
+    repairer: Repairer,
+    history: list[BaseMessage],
+    abandoned: Abandoned,
+    config: RunnableConfig,
 ) -> IOGenerator[Repair]:
     """The repair of a history, with the turns that it lacks.
 
     Args:
-        history: The history.
-        abandoned: The turns, in the order of their places.
-        repair: Repairs a history that has messages of turns; their indexes say of which turns.
+        repairer: The repairer of the history.
+        history: The history, with the input.
+        abandoned: The turns.
+        config: The config of the node that adds them.
     """
-    own = [_Row(message, index) for index, message in enumerate(history)]
-    rows: list[_Row] = []
-    done = 0
-    for each in abandoned:
-        rows += [*own[done : each.index], *_rows_of(each, history[each.index :])]
-        done = each.index
-    rows += own[done:]
-    turns = {i: row.turn for i, row in enumerate(rows) if row.turn and not row.is_end}
-    made = yield from repair([row.message for row in rows], turns)
-    return made._replace(patch=_joined(made.patch, list(history), rows))
-
-
-def _rows_of(abandoned: Abandoned, after: Sequence[BaseMessage]) -> Iterator[_Row]:
-    """The messages of the turns at one place, with one message before and one behind each turn."""
-    is_human = any(isinstance(message, HumanMessage) for message in after)
-    yield _Row(SystemMessage("-"), abandoned.index, is_end=True)
-    for turn in abandoned.turns:
-        yield from (_Row(message, abandoned.index, turn) for message in turn.messages)
-        end = HumanMessage("-") if is_human else SystemMessage("-")
-        yield _Row(end, abandoned.index, turn, is_end=True)
-
-
-def _joined(patch: Patch, history: list[BaseMessage], rows: Sequence[_Row]) -> Patch:
-    """The repair without the messages that stand for an input."""
-    results = {id(c.after): c for c in patch.changes if c.kind in ("inserted", "recovered")}
-    messages: list[BaseMessage] = []
+    index = abandoned.index
+    input_follows = any(isinstance(message, HumanMessage) for message in history[index:])
+    used_ids = {call.id for call in called_in(history[:index])}
+    added: list[BaseMessage] = []
     changes: list[Change] = []
-    # What one function did is told in one message.
-    for _, same in groupby(_parts(patch, rows), key=lambda part: _namespace_of(_told_by(part[0]))):
-        parts = list(same)
-        if (caller := _told_by(parts[0][0])) is not None:
-            parts = [(parts[0][0], _told(caller, parts))]
-        for row, own in parts:
-            messages += own
-            if row is not None and row.turn is not None:
-                new = [replace(results.get(id(m), _restored(m)), index=row.place) for m in own]
-                changes += new
-    places = {i: row.place for i, row in enumerate(rows) if not (row.turn or row.is_end)}
-    places[len(rows)] = len(history)
-    own_changes = [change for change in patch.changes if change.index in places]
-    changes += [replace(change, index=places[change.index]) for change in own_changes]
-    return Patch(messages, tuple(sorted(changes, key=lambda change: change.index)), history)
+    told: dict[str, _Told] = {}
+    for whole_turn in abandoned.turns:
+        # The graph may have begun with the results of calls that are in the history above.
+        before = list(takewhile(lambda m: isinstance(m, ToolMessage), whole_turn.messages))
+        turn = replace(whole_turn, messages=whole_turn.messages[len(before) :])
+        added += before
+        changes += [_restored(message, index) for message in before]
+        patch = yield from _repaired_turn(
+            repairer, turn, config, used_ids, input_follows=input_follows
+        )
+        used_ids |= {call.id for call in called_in(patch.messages)}
+        if turn.is_known:
+            added += patch.messages
+            changes += _changes_of(patch, index)
+        else:
+            told.setdefault(turn.caller.namespace, _Told(turn.caller)).add(turn, patch.messages)
+    for record in told.values():
+        added.append(record.message)
+        changes.append(_restored(record.message, index))
+    whole = repairer.read_all([*history[:index], *added, *history[index:]], look_again=True)
+    made = yield from repairer.repair(whole, config, restore=True)
+    for change in made.patch.changes:
+        after = change.index - len(added)  # what an input changes of a turn has the place of it
+        place = change.index if change.index < index else max(after, index)
+        changes.append(replace(change, index=place))
+    in_order = tuple(sorted(changes, key=lambda change: change.index))
+    return made._replace(patch=Patch(made.patch.messages, in_order, history))
 
 
-_Part: TypeAlias = tuple[_Row | None, list[BaseMessage]]
-"""The end of a part of a repaired history, None at the end of all, and the messages before it."""
+def _repaired_turn(
+    repairer: Repairer,
+    turn: Turn,
+    config: RunnableConfig,
+    used_ids: set[str],
+    *,
+    input_follows: bool,
+) -> IOGenerator[Patch]:
+    """The messages of a turn, repaired as the part of a history that a human message follows.
+
+    Without the message, the placeholder of a call would say that the call still waits.
+    """
+    follows = [HumanMessage("")] if input_follows else []
+    reading = read_history([*turn.messages, *follows], used_ids=used_ids)
+    patch = yield from repairer.repair_abandoned(reading, turn.place.step.saved.config, config)
+    return replace(patch, messages=patch.messages[: len(patch.messages) - len(follows)])
 
 
-def _parts(patch: Patch, rows: Sequence[_Row]) -> Iterator[_Part]:
-    where = {id(message): index for index, message in enumerate(patch.messages)}
-    begin = 0
-    for row in rows:
-        if row.is_end:
-            yield row, patch.messages[begin : where[id(row.message)]]
-            begin = where[id(row.message)] + 1
-    yield None, patch.messages[begin:]
+def _changes_of(patch: Patch, index: int) -> list[Change]:
+    """A change for each message of a repaired turn that is added at an index."""
+    made = {c.after.id: c for c in patch.changes if c.after and c.kind in ("inserted", "recovered")}
+    changes = [made.get(message.id) or _restored(message, index) for message in patch.messages]
+    return [replace(change, index=index) for change in changes]
 
 
-def _told_by(end: _Row | None) -> Task | None:
-    """The task whose function ran a turn, if the turn is to be told."""
-    turn = end.turn if end is not None else None
-    return None if turn is None or turn.is_known else turn.caller
-
-
-def _namespace_of(caller: Task | None) -> str | None:
-    return None if caller is None else caller.namespace
-
-
-def _restored(message: BaseMessage) -> Change:
+def _restored(message: BaseMessage, index: int) -> Change:
     call_id = message.tool_call_id if isinstance(message, ToolMessage) else ""
-    return Change("restored", "abandoned", 0, call_id, message.name, None, None, message)
+    return Change("restored", "abandoned", index, call_id, message.name, None, None, message)
 
 
 # --- one message for what a function would have returned ------------------------------------------
 
 
-def _told(caller: Task, parts: Sequence[_Part]) -> list[BaseMessage]:
-    """One message that says what was recorded of the calls; none if there are no calls."""
-    messages = [message for _, own in parts for message in own]
-    results = {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
-    lines = [
-        f"- {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=repr)}): "
-        f"{results.get(str(call['id']), '')}"
-        for message in messages
-        if isinstance(message, AIMessage)
-        for call in message.tool_calls
-    ]
-    if not lines:
-        return []
-    name = valid_name(caller.node or "")
-    lost = sorted({key for row, _ in parts if row and row.turn for key in row.turn.changed})
-    text = "\n".join([*turn_texts(name, lost), *lines])
-    mark = {PLACEHOLDER_KEY: {"turn_of": caller.node}}
-    return [AIMessage(text, id=_id_of(caller), name=name, additional_kwargs=mark)]
+class _Told:
+    """What one message tells of the turns that a function ran.
+
+    Args:
+        caller: The task of the function.
+    """
+
+    def __init__(self, caller: Task) -> None:
+        self._caller = caller
+        self._lost: set[str] = set()
+        self._lines: list[str] = []
+
+    def add(self, turn: Turn, messages: Sequence[BaseMessage]) -> None:
+        """Add the calls of a repaired turn, and the state keys that it changed."""
+        self._lost |= turn.changed.keys()
+        results = {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
+        self._lines += [
+            f"- {call['name']}({_json(call['args'])}): {_json(results.get(str(call['id']), ''))}"
+            for message in messages
+            if isinstance(message, AIMessage)
+            for call in message.tool_calls
+        ]
+
+    @property
+    def message(self) -> HumanMessage:
+        """The message."""
+        node = self._caller.node or ""
+        text = "\n".join([*turn_texts(node, sorted(self._lost)), *self._lines])
+        mark = {PLACEHOLDER_KEY: {"turn_of": node}}
+        return HumanMessage(text, id=_ids_of(self._caller)[0], additional_kwargs=mark)
 
 
-def _id_of(caller: Task) -> str:
-    return f"patch-{digest_of('turn', caller.namespace)[:32]}"
+def _json(value: object) -> str:
+    """A value as one line of JSON, shortened."""
+    return shortened(json.dumps(value, ensure_ascii=False, default=repr), _MAX_JSON)
+
+
+def _ids_of(caller: Task) -> tuple[str, str]:
+    """The id of the message about the turns of a task, and the one that it had before."""
+    digest = digest_of("turn", caller.namespace)[:32]
+    return f"{HIDDEN_ID}{digest}", f"patch-{digest}"

@@ -15,14 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
 from langgraph_patch._langgraph_graphs import (
     can_be_followed,
+    channel_names,
     keys_read_by,
     node_runnables,
     nodes_after,
@@ -97,7 +99,7 @@ def cover(
         answers_all = name == ENDS_CALLS or not model_nodes.isdisjoint((name, path))
         models = read if answers_all else read & _model_keys(builder, name, keys)
         if isinstance(runnable, CompiledStateGraph):
-            read, models = read & runnable.builder.channels.keys(), set()
+            read, models = read & set(channel_names(runnable.builder)), set()
         nodes[path] = CoveredNode(
             builder=builder,
             runnable=runnable,
@@ -135,11 +137,19 @@ def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:
     )
 
 
-def has_messages(builder: Any) -> bool:
-    """Whether a state key holds messages, by the types and reducers of the channels."""
-    kinds = ("typ", "operator", "reducer")
-    text = repr([getattr(each, kind, None) for each in builder.channels.values() for kind in kinds])
-    return "langchain_core.messages" in text or "add_messages" in text
+def message_keys(builder: Any) -> list[str]:
+    """The state keys of which the schema says that they hold messages."""
+    try:
+        hints = get_type_hints(builder.state_schema)
+    except (NameError, TypeError):  # annotations that only the application can resolve
+        return []
+    return [key for key, hint in hints.items() if _holds_messages(hint)]
+
+
+def _holds_messages(hint: Any) -> bool:
+    if isinstance(hint, type) and issubclass(hint, BaseMessage):
+        return True
+    return any(map(_holds_messages, get_args(hint)))
 
 
 def described(nodes: Mapping[str, CoveredNode], *, record: bool) -> str:
@@ -160,7 +170,9 @@ def described(nodes: Mapping[str, CoveredNode], *, record: bool) -> str:
             if not record and not sends_each_call(node.builder, path.rsplit(".", 1)[-1]):
                 one_task.append(repr(path))
     parts = (
-        ("repairs the whole history of", whole),
+        ("repairs the whole history, but for calls of a frontend at its end, of", whole)
+        if tools
+        else ("repairs the whole history of", whole),
         (_CALLS_LEFT, left),
         ("does not touch the tool nodes", tools),
         (_ONE_TASK, one_task),

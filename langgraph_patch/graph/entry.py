@@ -3,9 +3,9 @@
 START leads to the repair node, and that leads where START led. A router of START then runs once, on
 a valid history. A healthy run has no further superstep, checkpoint or event.
 
-The superstep of the repair would lose what the input has for one superstep only: values of such
-channels, and keys without a channel, which a router of START may read. Such a run passes
-unrepaired, and the node wrappers repair what the nodes read.
+The superstep of the repair counts against the `recursion_limit` of the run, and values that the
+input has for one superstep only do not outlast it. If a router of START reads a key that only the
+input has, the run passes unrepaired, and the node wrappers repair what the nodes read.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypedDict
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.channels import AnyValue, EphemeralValue, Topic
 from langgraph.graph import START, StateGraph
-from langgraph.types import CachePolicy, Command
+from langgraph.types import CachePolicy
 
 from langgraph_patch._langgraph import (
-    allow_one_more_superstep,
     channels_of,
     input_ended_tasks,
-    is_node_of_task,
+    is_called_by_node,
+    node_of,
     runs_alone,
     values_of,
 )
 from langgraph_patch._langgraph_graphs import (
+    nodes_after,
     output_keys,
+    parts_of_branch,
     put_branch,
     read_by_branches,
     schema_keys,
@@ -38,9 +40,8 @@ from langgraph_patch._langgraph_graphs import (
     take_routers,
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
-from langgraph_patch.errors import MessagesError
+from langgraph_patch.errors import GraphError, MessagesError, refuses_gone_options
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.evidence.turns import Turn
 from langgraph_patch.graph.abandoned import NAME, Abandoned, abandoned_turns, repair_with_turns
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.graph.router import Router
@@ -48,12 +49,10 @@ from langgraph_patch.graph.state import (
     get_value,
     history_after,
     messages_in,
-    show_repairs,
     stream_results,
-    tail_writes,
     unknown_key_error,
 )
-from langgraph_patch.history.patch import Patch, as_messages
+from langgraph_patch.history.patch import as_messages
 from langgraph_patch.history.placeholders import Placeholder
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -70,10 +69,9 @@ class PatchNode(GeneratorRunnable):
     is a dict, a dataclass or a pydantic model, with any reducer that accepts an `Overwrite` or the
     whole list, and without one.
 
-    Alone in its superstep it writes the whole history as an `Overwrite`. Beside other nodes it
-    removes the end of the history and adds it again, so that their messages stay; with a reducer
-    that cannot remove messages it writes nothing there. `stream_mode="updates"` shows its new
-    messages only.
+    It writes the whole history as an `Overwrite`, which would discard what another node of the same
+    superstep writes to it. So it must run alone. `stream_mode="updates"` shows its new messages
+    only.
 
     A list without any LangChain message, such as one of plain dicts, is left alone.
 
@@ -91,12 +89,6 @@ class PatchNode(GeneratorRunnable):
             with `"required"` an `EvidenceError` is raised.
             What the tool wrote to other state keys is restored with its result, if these keys
             have not changed since; otherwise the result names what was not kept. Default: True.
-        replace_foreign: Whether to treat the tool messages that deepagents or
-            langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
-            replaced by the recorded result, or by a placeholder with the recorded cause. Set it
-            for threads that such a package has repaired, as its "was cancelled" may be false.
-            It has a cost: every history is then read in full, also a valid one. Default: False,
-            such messages count as results.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
             result of the call as a `ToolMessage` or a text, or None if it does not know. It is
             asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
@@ -128,13 +120,13 @@ class PatchNode(GeneratorRunnable):
     _output_keys: Collection[str] = ()
     _builder: Any = None
 
+    @refuses_gone_options
     def __init__(
         self,
         *,
         placeholder: Placeholder | None = None,
         messages_key: str = "messages",
         recover: Recover = True,
-        replace_foreign: bool = False,
         reconcile: Mapping[str, Lookup] | None = None,
         on_patch: OnPatch | None = None,
     ) -> None:
@@ -143,11 +135,14 @@ class PatchNode(GeneratorRunnable):
                 placeholder=placeholder,
                 messages_key=messages_key,
                 recover=recover,
-                replace_foreign=replace_foreign,
                 reconcile=reconcile,
                 on_patch=on_patch,
             )
         ]
+
+    def repairers_at(self, config: RunnableConfig) -> Sequence[Repairer]:  # noqa: ARG002 - for others
+        """The repairer of each history in a run."""
+        return self._repairers
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """The state update that repairs the history; None if there is nothing to repair.
@@ -157,22 +152,20 @@ class PatchNode(GeneratorRunnable):
             config: The config of the run.
 
         Raises:
-            GraphError: If the state has no key `messages_key`.
+            GraphError: If the state has no key `messages_key`, or the node does not run alone.
             MessagesError: If the value of that key is not a list of messages.
             EvidenceError: If the checkpointer raises an error and `recover="required"`.
         """
+        self._check_place(config)
         repairs = []
-        for repairer in self._repairers:
+        for repairer in self.repairers_at(config):
             history = messages_in(input, repairer.messages_key)
             if history is None:
                 self._check(repairer.messages_key, input, config)
             elif repair := (yield from self._repair(repairer, history, config)):
                 repairs.append((repairer, repair))
-        # A function that calls this node has a chunk of its own, and may still raise.
         shown = self._output_keys or channels_of(config)
-        is_shown = is_node_of_task(config, self)
-        write = write_repairs if runs_alone(config) else _write_beside
-        update, patches = write(repairs, {}, config, shown=shown if is_shown else None)
+        update, patches = write_repairs(repairs, {}, config, shown=shown)
         stream_results(config, patches)
         return update or None
 
@@ -182,14 +175,7 @@ class PatchNode(GeneratorRunnable):
         """The repair of a history; None if there is nothing to repair."""
         turns = yield from abandoned_turns(repairer, history, config, self._builder)
         if isinstance(turns, Abandoned):
-
-            def repair(
-                messages: list[BaseMessage], of_turns: Mapping[int, Turn]
-            ) -> IOGenerator[Repair]:
-                reading = repairer.read_all(messages, look_again=True)
-                return repairer.repair(reading, config, restore=True, turns=of_turns)
-
-            return (yield from repair_with_turns(history, [turns], repair))
+            return (yield from repair_with_turns(repairer, history, turns, config))
         if turns is not None:
             if repairer.recover == "required":
                 raise turns
@@ -197,7 +183,16 @@ class PatchNode(GeneratorRunnable):
         damage = repairer.read(history, look_again=True)
         if damage is None:
             return None
-        return (yield from repairer.repair(damage, config, restore=runs_alone(config)))
+        return (yield from repairer.repair(damage, config, restore=True))
+
+    def _check_place(self, config: RunnableConfig) -> None:
+        """Raise an error if the node does not run alone, or if a function calls it."""
+        if not runs_alone(config) or is_called_by_node(config, self):
+            raise GraphError(
+                f"The patch node in {node_of(config)!r} runs beside another node, or a function "
+                f"calls it: add it as a node of its own that runs alone, before the model. In a "
+                f"function use patch_messages or patch_model."
+            )
 
     def _check(self, key: str, state: Any, config: RunnableConfig) -> None:
         """Raise an error if the graph has no such key, or if its value is no list of messages."""
@@ -215,86 +210,80 @@ class PatchNode(GeneratorRunnable):
 class EntryNode(PatchNode):
     """The repair node of a patched graph: it repairs all its histories.
 
-    The superstep that it takes does not count against the `recursion_limit` of the run. Beside a
-    node that a client's `goto` started it repairs nothing: what that node writes would stand before
-    the end of the history.
+    Beside a node that a client's `goto` started it repairs nothing. It leaves calls at the end of a
+    history open, since the tools may come next; not those that the input has abandoned, if only
+    model nodes come next.
 
     Args:
         repairers: One for each history.
         builder: The graph.
+        leads_to_models: Whether START leads to model nodes only.
     """
 
-    def __init__(self, repairers: Sequence[Repairer], builder: Any) -> None:
+    def __init__(
+        self, repairers: Sequence[Repairer], builder: Any, *, leads_to_models: bool
+    ) -> None:
         self._repairers, self._builder = repairers, builder
         self._output_keys = output_keys(builder)
+        self._leads_to_models = leads_to_models
+
+    def repairers_at(self, config: RunnableConfig) -> Sequence[Repairer]:
+        """The repairer of each history in a run; asked at START too."""
+        leaves_open = not (self._leads_to_models and input_ended_tasks(config))
+        return [replace(each, leaves_open=leaves_open) for each in self._repairers]
+
+    def _check_place(self, config: RunnableConfig) -> None:
+        """Accept any place: `run` knows what to do."""
 
     def _check(self, *_: Any) -> None:
         """Accept any value: of several keys, one may have no history."""
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """Repair all histories."""
-        allow_one_more_superstep(config)
         return (yield from super().run(input, config)) if runs_alone(config) else None
-
-
-def _write_beside(
-    repairs: Sequence[tuple[Repairer, Repair]],
-    own: Mapping[str, Any],
-    config: RunnableConfig,
-    *,
-    shown: Collection[str] | None,
-) -> tuple[Command[Any] | None, list[Patch]]:
-    """Do what `write_repairs` does, beside other nodes of the superstep.
-
-    Two writes for each history keep the messages that the other nodes add.
-    """
-    patches: dict[str, Patch] = {}
-    writes: list[tuple[str, Any]] = []
-    for repairer, repair in repairs:
-        key, patch = repairer.messages_key, repair.patch
-        if patch and (values := tail_writes(channels_of(config).get(key), patch)):
-            repairer.report(patch, config)
-            patches[key] = patch
-            writes += [(key, value) for value in values]
-    if patches and shown is not None:
-        show_repairs(config, patches, own, shown)
-    return (Command(update=writes) if writes else None), list(patches.values())
 
 
 # --- the entry check -------------------------------------------------------------------------
 
 
-def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence[Repairer]) -> None:
+def add_entry_check(
+    builder: StateGraph[Any, Any, Any, Any],
+    repairers: Sequence[Repairer],
+    models: Collection[str] = (),
+) -> None:
     """Make START lead to a repair node if a history is damaged.
 
     Args:
         builder: The graph; it is changed.
-        repairers: One for each history. They leave calls at the end open, since the tools may
-            come next.
+        repairers: One for each history.
+        models: The model nodes. Default: none are known.
     """
+    leads_to_models = (nodes_after(builder, START) or {""}) <= set(models)
     keys = {repairer.messages_key: list for repairer in repairers}
     history: type = TypedDict("HistoryView", keys)  # type: ignore[misc]  # the keys are an option
     targets, branches = take_edges(builder, START), take_routers(builder, START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
-    node = EntryNode(repairers, builder)
+    node = EntryNode(repairers, builder, leads_to_models=leads_to_models)
     builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
-    known, not_kept = frozenset(schema_keys(builder)), _one_step_keys(builder)
-    reads_input = any(branch.input_schema is None for branch in branches.values())
+
+    # Behind the repair, a router of START would not find a key that only the input has.
+    known = frozenset(schema_keys(builder))
+    reads_input = any(parts_of_branch(each)[2] is None for each in branches.values())
 
     def check(state: Any, config: RunnableConfig) -> IOGenerator[str | None]:
         """The repair node, if a history is to be repaired. All edges from START agree."""
-        histories = [(each, history_after(state, each.messages_key, config)) for each in repairers]
-        needed = any(each.read(own, look_again=True) for each, own in histories if own)
+        own = node.repairers_at(config)
+        histories = [(each, history_after(state, each.messages_key, config)) for each in own]
+        needed = any(each.read(found, look_again=True) for each, found in histories if found)
         for repairer, history in histories if not needed and input_ended_tasks(config) else ():
             # If the checkpoints cannot be read, the node says so: START would not run again.
             turns = yield from abandoned_turns(repairer, history, config, builder)
             needed = needed or turns is not None
-        if not needed:
-            return None
-        run_input = values_of(config, [START], fresh=False).get(START)
-        keys = run_input.keys() if isinstance(run_input, dict) else set()
-        return None if not_kept.intersection(keys) or (reads_input and keys - known) else NAME
+        if needed and reads_input:
+            run_input = values_of(config, [START], fresh=False).get(START)
+            needed = not (isinstance(run_input, dict) and run_input.keys() - known)
+        return NAME if needed else None
 
     for target in targets:
         builder.add_edge(NAME, target)
@@ -303,21 +292,11 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
         builder.add_conditional_edges(START, router, [NAME, *targets])
         read_by_branches(builder, START, history)
     for label, branch in branches.items():
-        schema = branch.input_schema or builder.state_schema
-        put_branch(builder, NAME, label, branch, input_schema=schema)
-        ends = {**branch.ends, NAME: NAME} if branch.ends is not None else None
-        router = Router(branch.path, label, before=check)
-        put_branch(builder, START, label, branch, path=router, ends=ends)
-
-
-def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
-    """The keys of values that last for one superstep."""
-    return frozenset(
-        key
-        for key, channel in builder.channels.items()
-        if isinstance(channel, EphemeralValue | AnyValue)
-        or (isinstance(channel, Topic) and not channel.accumulate)
-    )
+        path, ends, schema = parts_of_branch(branch)
+        put_branch(builder, NAME, label, branch, input_schema=schema or builder.state_schema)
+        checked_ends = {**ends, NAME: NAME} if ends is not None else None
+        router = Router(path, label, before=check)
+        put_branch(builder, START, label, branch, path=router, ends=checked_ends)
 
 
 patch_node: PatchNode = PatchNode()

@@ -18,7 +18,7 @@ finished call again, and gives each answer to its own call.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, cast
 
 from langchain_core.messages import AIMessage
@@ -28,29 +28,33 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
 
 from langgraph_patch._langgraph import (
-    allow_one_more_superstep,
     node_of,
     pending_sends,
-    sent_payload,
     values_of,
 )
 from langgraph_patch._langgraph_graphs import (
     branches_into,
     call_with_state,
+    handles_errors,
+    has_cache,
+    input_of_node,
     is_started_by_edges,
     node_runnables,
+    parts_of_branch,
     put_branch,
     route_edge,
+    sends_each_call,
     take_routers,
     tool_messages_key,
     with_functions,
 )
-from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch.errors import GraphError
 from langgraph_patch.evidence.effects import ROUTERS
 from langgraph_patch.graph.coverage import tool_node_in
 from langgraph_patch.graph.router import After, Router
 from langgraph_patch.graph.state import history_after, messages_in, open_calls
-from langgraph_patch.graph.truncation import guarded_call
+from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -59,9 +63,9 @@ PLACE: Final = "langgraph_patch"
 
 
 def recordable(builder: StateGraph[Any, Any, Any, Any], nodes: Iterable[str]) -> dict[str, str]:
-    """Those of these nodes with a `ToolNode` whose calls can be sent one by one.
+    """Those of these nodes with a `ToolNode` whose calls are to be sent one by one.
 
-    A WARNING names each other one.
+    A node whose calls are sent already stays as it is. A WARNING names each other one.
 
     Args:
         builder: The graph.
@@ -73,16 +77,31 @@ def recordable(builder: StateGraph[Any, Any, Any, Any], nodes: Iterable[str]) ->
     keys: dict[str, str] = {}
     for node in nodes:
         tool_node = tool_node_in(node_runnables(builder)[node])
-        if type(tool_node) is ToolNode and is_started_by_edges(builder, node):
-            keys[node] = tool_messages_key(tool_node)
-        else:
+        if sends_each_call(builder, node):
+            continue
+        if reason := _why_not(builder, node, tool_node):
             logger.warning(
-                "record=True does not record the calls of the node %r one by one: it is deferred, "
-                "a subclass of ToolNode, or started by a Command or by an edge from several nodes. "
-                "They run as one task, whose results are lost if one of them pauses or fails",
+                "record=True does not record the calls of the node %r one by one: it %s. They run "
+                "as one task, whose results are lost if one of them pauses or fails",
                 node,
+                reason,
             )
+        else:
+            keys[node] = tool_messages_key(tool_node)
     return keys
+
+
+def _why_not(builder: Any, node: str, tool_node: ToolNode | None) -> str | None:
+    """Why the calls of a `ToolNode` cannot be sent one by one; None if they can."""
+    if type(tool_node) is not ToolNode:
+        return "is a subclass of ToolNode"
+    if has_cache(builder, node):
+        return "has a cache, whose keys would be those of the call without the state"
+    if handles_errors(builder, node):
+        return "has an error handler, which would get the call in place of the state"
+    if not is_started_by_edges(builder, node):
+        return "is deferred, or started by a Command or by an edge from several nodes"
+    return None
 
 
 def fan_out(builder: StateGraph[Any, Any, Any, Any], keys: Mapping[str, str]) -> None:
@@ -92,51 +111,49 @@ def fan_out(builder: StateGraph[Any, Any, Any, Any], keys: Mapping[str, str]) ->
         builder: The graph; it is changed.
         keys: What `recordable` returned. Their runnables must have a `recorded_tool_node`.
     """
-    behind = [node for node in keys if _move_routers_behind(builder, node)]
+    for node in keys:
+        _move_routers_behind(builder, node)
     for source, name, branch in branches_into(builder, keys):
-        router = Router(branch.path, name, after=_send_each(keys, behind, branch.ends))
+        path, ends, _ = parts_of_branch(branch)
+        router = Router(path, name, after=_send_each(keys, ends))
         put_branch(builder, source, name, branch, path=router)
     for source, target in sorted(builder.edges):
         if target in keys:
             name = f"each call of {target}"
-            router = Router(target, name, after=_send_each(keys, behind, None))
+            router = Router(target, name, after=_send_each(keys, None))
             route_edge(builder, source, target, router)
 
 
-def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> bool:
-    """Let the routers of a `ToolNode` run once after all its calls, in a node of their own.
-
-    Returns:
-        Whether it has routers.
-    """
+def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> None:
+    """Let the routers of a `ToolNode` run once after all its calls, in a node of their own."""
     routers = take_routers(builder, node)
     if not routers:
-        return False
+        return
     behind = f"{node}{ROUTERS}"
-    schema = builder.nodes[node].input_schema
-    builder.add_node(behind, _write_nothing)
+    schema, _ = input_of_node(builder, node)
+    builder.add_node(behind, _Nothing())
     for name, branch in routers.items():
-        put_branch(builder, behind, name, branch, input_schema=branch.input_schema or schema)
+        *_, own_schema = parts_of_branch(branch)
+        put_branch(builder, behind, name, branch, input_schema=own_schema or schema)
     builder.add_edge(node, behind)
-    return True
 
 
-def _write_nothing(state: Any) -> None:
-    """The node with the routers of a `ToolNode`."""
+class _Nothing(GeneratorRunnable):
+    """The node with the routers of a `ToolNode`. It writes nothing."""
+
+    def run(self, *_: Any, **__: Any) -> IOGenerator[None]:
+        """Do nothing; LangGraph accepts a timeout because it can be awaited."""
+        yield from ()
 
 
 # --- before the tool node ------------------------------------------------------------------
 
 
-def _send_each(
-    keys: Mapping[str, str], behind: Sequence[str], ends: Mapping[Any, str] | None
-) -> After:
+def _send_each(keys: Mapping[str, str], ends: Mapping[Any, str] | None) -> After:
     """What makes a `Send` for each open call of every `ToolNode` to which a router leads.
 
     Args:
         keys: The `ToolNode`s, and the state key of the history that each of them reads.
-        behind: Those whose routers run in a node of their own. The superstep of that node does not
-            count against the `recursion_limit` of the run.
         ends: The node for each label that the router returns, or None.
     """
 
@@ -144,8 +161,6 @@ def _send_each(
         node = target if isinstance(target, Send) else (ends or {}).get(target, target)
         if isinstance(node, Send) or node not in keys:
             return [target]
-        if node in behind:
-            allow_one_more_superstep(config)
         calls = open_calls(history_after(state, keys[node], config) or [])
         return [Send(node, [{**call, PLACE: i}]) for i, call in calls.items()] or [target]
 
@@ -182,8 +197,13 @@ def recorded_tool_node(schema: type[Any], keys: Collection[str], node: ToolNode)
         call = value[0] if isinstance(value, list) and len(value) == 1 else None
         if not (isinstance(call, dict) and PLACE in call):
             return value if _has_open_calls(value, messages_key) else None
-        if _was_sent_before(config):
-            return None
+        own = [send for send in pending_sends(config) if send.node == node_of(config)]
+        if sum(send.arg == value for send in own) > 1:
+            raise GraphError(
+                f"Two nodes of one superstep lead to {node_of(config)!r} with the same tool call, "
+                f"which record=True would run twice: let one of them lead there, or leave record "
+                f"out."
+            )
         values = values_of(config, keys, fresh=False)
         state = values if issubclass(schema, dict) else schema(**values)
         return call_with_state({k: v for k, v in call.items() if k != PLACE}, state)
@@ -200,8 +220,7 @@ def _tool_node_with(node: ToolNode, prepare: Callable[[Any, RunnableConfig], Any
         if value is None:
             return {tool_messages_key(node): []}
         request = IORequest(lambda: inner(value, **kwargs), lambda: ainner(value, **kwargs))
-        output, _ = yield from guarded_call(config, request, drops=True)
-        return output
+        return (yield from guarded_call(TruncationGuard(config, drops=True), request))
 
     def func(value: Any, **kwargs: Any) -> Any:
         return run_sync(called(value, kwargs))
@@ -218,13 +237,3 @@ def _has_open_calls(value: Any, messages_key: str) -> bool:
     history = messages_in(value, messages_key) or []
     last = next((m for m in reversed(history) if isinstance(m, AIMessage)), None)
     return last is None or not last.tool_calls or bool(open_calls(history))
-
-
-def _was_sent_before(config: RunnableConfig) -> bool:
-    """Whether another node of the last superstep sent the call of this task too.
-
-    Two nodes that run side by side may both lead to a `ToolNode`. The bare graph runs it once.
-    """
-    own = sent_payload(config)
-    sent = [send.arg for send in pending_sends(config) if send.node == node_of(config)]
-    return next(arg for arg in sent if arg == own) is not own

@@ -14,25 +14,27 @@ from langgraph_patch._langgraph import current_config
 from langgraph_patch._sansio import (
     GeneratorRunnable,
     IOGenerator,
+    IORequest,
     method_request,
     run_async,
     run_sync,
 )
-from langgraph_patch.errors import MessagesError, ModelError, OptionError
+from langgraph_patch.errors import MessagesError, ModelError, OptionError, refuses_gone_options
 from langgraph_patch.evidence.reconcile import Lookup
+from langgraph_patch.graph.refusal import Attempts, Histories, ask
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
-from langgraph_patch.graph.truncation import guarded_call, is_guarded
+from langgraph_patch.graph.truncation import TruncationGuard, is_guarded
 from langgraph_patch.history.patch import as_messages
 from langgraph_patch.history.placeholders import Placeholder
 
 
+@refuses_gone_options
 def patch_model(
     model: Runnable[Any, Any],
     *,
     placeholder: Placeholder | None = None,
     messages_key: str = "messages",
     recover: Recover = True,
-    replace_foreign: bool = False,
     reconcile: Mapping[str, Lookup] | None = None,
     on_patch: OnPatch | None = None,
 ) -> PatchedModel:
@@ -65,8 +67,6 @@ def patch_model(
         recover: Whether recorded results are read from the checkpointer of the run, where the
             model is called inside a graph with one. If it cannot be read, a WARNING reports it;
             with `"required"` an `EvidenceError` is raised. Default: True.
-        replace_foreign: Whether placeholders of deepagents and langgraph-checkpoint-aws are
-            replaced too. Default: False.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
             result of the call as a `ToolMessage` or a text, or None if it does not know. It is
             asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
@@ -98,7 +98,6 @@ def patch_model(
         placeholder=placeholder,
         messages_key=messages_key,
         recover=recover,
-        replace_foreign=replace_foreign,
         reconcile=reconcile,
         on_patch=on_patch,
     )
@@ -113,6 +112,10 @@ def patch_model(
     return PatchedModel(model, repairer)
 
 
+_HISTORY = "messages"
+"""The key of the history of an input, in what is sent after a refusal."""
+
+
 def _reads_messages(model: object) -> bool:
     """Whether a runnable is a chat model, or passes its input to one.
 
@@ -120,7 +123,7 @@ def _reads_messages(model: object) -> bool:
     and `with_fallbacks` were called on.
     """
     while isinstance(model, Runnable) and not hasattr(type(model), "bind_tools"):
-        inner = (vars(model).get(name) for name in ("first", "bound", "runnable"))
+        inner = (getattr(model, name, None) for name in ("first", "bound", "runnable"))
         model = next((each for each in inner if each is not None), None)
     return isinstance(model, Runnable)
 
@@ -145,34 +148,88 @@ class PatchedModel(GeneratorRunnable):
     ) -> IOGenerator[Any]:
         """Call the model with a valid history; no truncated call is left in its answer."""
         repaired = yield from self._repaired(input)
-        request = method_request(self._model, "invoke", repaired, config, **kwargs)
         if is_guarded():  # by a patched node: it may ask again
-            return (yield request)
-        answer, guard = yield from guarded_call(current_config(), request)
+            return (yield method_request(self._model, "invoke", repaired, config, **kwargs))
+        answer, guard, repaired = yield from self._asked(repaired, config, kwargs)
         if not guard.asks_again(answer):
             return answer
         if answer.invalid_tool_calls:
             messages = [HumanMessage(repaired)] if isinstance(repaired, str) else repaired
             repaired = self._repairer.close_calls([*(_messages_of(messages) or []), answer])
         again: RunnableConfig = {**config, "run_id": None}
-        request = method_request(self._model, "invoke", repaired, again, **kwargs)
-        answer, guard = yield from guarded_call(current_config(), request)
+        answer, guard, _ = yield from self._asked(repaired, again, kwargs)
         guard.asks_again(answer, asked=True)
         return answer
+
+    def _asked(
+        self, input: LanguageModelInput, config: RunnableConfig, kwargs: Mapping[str, Any]
+    ) -> IOGenerator[tuple[Any, TruncationGuard, LanguageModelInput]]:
+        """The answer of the model, the guard, and the input that it answered."""
+        attempts = _attempts(input)
+
+        def request(histories: Histories) -> IORequest:
+            sent, used = _next(input, config, histories)
+            return method_request(self._model, "invoke", sent, used, **kwargs)
+
+        answer, guard = yield from ask(attempts, current_config(), request)
+        self._report(attempts)
+        return answer, guard, _next(input, config, attempts.histories)[0]
+
+    def _report(self, attempts: Attempts) -> None:
+        """Call `on_patch` with what was repaired after a refusal; nothing stores it."""
+        for patch in attempts.patches.values():
+            if self._repairer.on_patch is not None:
+                self._repairer.on_patch(patch, current_config())
 
     def stream(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Iterator[Any]:
         """Stream the answer to a valid history. Its chunks are those of the model."""
-        yield from self._model.stream(run_sync(self._repaired(input)), config, **kwargs)
+        repaired = run_sync(self._repaired(input))
+        attempts = _attempts(repaired)
+        is_first = True
+        while is_first:
+            failed = None
+            sent, used = _next(repaired, config or {}, attempts.histories)
+            try:
+                for chunk in self._model.stream(sent, used, **kwargs):
+                    is_first = False
+                    yield chunk
+            except Exception as error:
+                if not is_first or is_guarded():
+                    raise
+                failed = attempts.refused(error)
+            else:
+                break
+            if failed is not None:
+                raise failed
+        attempts.report()
+        self._report(attempts)
 
     async def astream(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> AsyncIterator[Any]:
         """Do the same as `stream`, asynchronously."""
         repaired = await run_async(self._repaired(input))
-        async for chunk in self._model.astream(repaired, config, **kwargs):
-            yield chunk
+        attempts = _attempts(repaired)
+        is_first = True
+        while is_first:
+            failed = None
+            sent, used = _next(repaired, config or {}, attempts.histories)
+            try:
+                async for chunk in self._model.astream(sent, used, **kwargs):
+                    is_first = False
+                    yield chunk
+            except Exception as error:
+                if not is_first or is_guarded():
+                    raise
+                failed = attempts.refused(error)
+            else:
+                break
+            if failed is not None:
+                raise failed
+        attempts.report()
+        self._report(attempts)
 
     def bind_tools(self, *args: Any, **kwargs: Any) -> PatchedModel:
         """Do what the method of the model does, and patch the result."""
@@ -199,6 +256,21 @@ class PatchedModel(GeneratorRunnable):
             return input
         repaired = yield from self._repairer.repaired(messages, current_config(), report=True)
         return input if repaired is messages else repaired
+
+
+def _attempts(input: LanguageModelInput) -> Attempts:
+    """The requests that are made of the history in an input; one of a text."""
+    messages = _messages_of(input)
+    return Attempts(current_config(), lambda: {} if messages is None else {_HISTORY: messages})
+
+
+def _next(
+    input: LanguageModelInput, config: RunnableConfig, histories: Histories
+) -> tuple[LanguageModelInput, RunnableConfig]:
+    """The input and the config of a request; one that follows is a run of its own."""
+    if _HISTORY not in histories:
+        return input, config
+    return histories[_HISTORY], {**config, "run_id": None}
 
 
 def _messages_of(input: LanguageModelInput) -> list[BaseMessage] | None:

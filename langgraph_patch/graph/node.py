@@ -20,7 +20,14 @@ from langgraph_patch._langgraph import (
     runs_alone,
     values_of,
 )
-from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, method_request, run_async
+from langgraph_patch._sansio import (
+    GeneratorRunnable,
+    IOGenerator,
+    IORequest,
+    method_request,
+    run_async,
+)
+from langgraph_patch.graph.refusal import Attempts, Histories, ask, joined
 from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
 from langgraph_patch.graph.state import (
     are_identical,
@@ -34,7 +41,7 @@ from langgraph_patch.graph.state import (
     with_update,
     with_writes,
 )
-from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
+from langgraph_patch.graph.truncation import TruncationGuard
 from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.patch import Patch
 
@@ -62,6 +69,8 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         repairers: For each history that the node reads its repairer.
         written: The state keys of the histories whose repairs the node writes.
         shown: The keys of the output schema of the graph.
+        has_cache: Whether its output may be cached: it must not hold the history of one thread.
+            Default: False.
     """
 
     # `invoke` yields one output; the methods of `RunnableLambda` would add a run.
@@ -75,9 +84,12 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         repairers: Mapping[str, Repairer],
         written: Collection[str],
         shown: Collection[str],
+        *,
+        has_cache: bool = False,
     ) -> None:
         super().__init__(inner.invoke, inner.ainvoke, name=inner.get_name())
         self._inner, self._keys, self._written, self._shown = inner, [*repairers], written, shown
+        self._has_cache = has_cache
         self._repairers = dict(repairers)
         for repairer in [*repairers.values()][:1]:
             self._repairers[MODEL_INPUT] = repairer
@@ -97,11 +109,27 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         patches: dict[str, Patch] = {}
         for key, damage in self._damages(input).items():
             patches[key] = (yield from self._repairers[key].repair(damage, config)).patch
-        if not patches:
-            return (yield from self._answer(input, config, kwargs))
-        repaired = replace_values(input, {key: patch.messages for key, patch in patches.items()})
-        output = yield from self._answer(repaired, config, kwargs)
-        return self._with_repairs(output, patches, config)
+        if patches:
+            input = replace_values(input, {key: patch.messages for key, patch in patches.items()})
+        attempts = self._attempts(input, config)
+        return (yield from self._repaired_answer(input, config, kwargs, attempts, patches))
+
+    def _repaired_answer(
+        self,
+        state: Any,
+        config: RunnableConfig,
+        kwargs: Mapping[str, Any],
+        attempts: Attempts,
+        patches: Mapping[str, Patch],
+    ) -> IOGenerator[Any]:
+        """The output of the node, with these repairs and those after a refusal."""
+        output = yield from self._answer(state, config, kwargs, attempts)
+        # A node whose model was refused calls a model: it writes, whether START does or not.
+        refused = attempts.patches.keys() - patches.keys()
+        written = () if self._has_cache else {*self._written, *refused}
+        later = {k: joined(patches[k], p) for k, p in attempts.patches.items() if k in patches}
+        patches = {**attempts.patches, **patches, **later}
+        return self._with_repairs(output, patches, written, config) if patches else output
 
     async def astream(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
@@ -116,12 +144,19 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         if self._damages(input):
             yield await self.ainvoke(input, config, **kwargs)
             return
-        if isinstance(self._inner, CompiledStateGraph):  # its own nodes are guarded
-            async for part in self._inner.astream(input, config, **kwargs):
-                yield part
-            return
+        inner = self._inner
+        is_graph = isinstance(inner, CompiledStateGraph)  # its own nodes are guarded
+        stream = inner.astream if is_graph else self._astream_guarded
+        async for part in stream(input, config, **kwargs):
+            yield part
+
+    async def _astream_guarded(
+        self, input: Any, config: RunnableConfig, **kwargs: Any
+    ) -> AsyncIterator[Any]:
         guard = TruncationGuard(config, drops=not self._keys)
         waiting: list[Any] = []
+        attempts = self._attempts(input, config)
+        is_first = True
         parts = aiter(self._inner.astream(input, config, **kwargs))
         while True:
             try:
@@ -129,11 +164,19 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
                     part = await anext(parts)
             except StopAsyncIteration:
                 break
+            except Exception as error:
+                if not is_first or attempts.refused(error, guard) is not None:
+                    raise
+                break
+            is_first = False
             for ready in waiting:
                 yield ready
             waiting = [part] if guard.has_damaged else []
             if not waiting:
                 yield part
+        if attempts.histories:  # refused, and asked again with these
+            yield await run_async(self._repaired_answer(input, config, kwargs, attempts, {}))
+            return
         guard.finish()
         for part in waiting:
             output = guard.corrected(part, self._keys)
@@ -150,20 +193,26 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
                 found[key] = damage
         return found
 
-    def _with_repairs(self, output: Any, patches: dict[str, Patch], config: RunnableConfig) -> Any:
-        """The output, with the repairs that this run of the node writes."""
+    def _with_repairs(
+        self,
+        output: Any,
+        patches: Mapping[str, Patch],
+        written: Collection[str],
+        config: RunnableConfig,
+    ) -> Any:
+        """The output, with the repairs of these keys, if this run of the node can write them."""
         update = update_of(output)
         # A `Send` or a hook may have given the node another history than the stored one.
         repairs = [
             (self._repairers[key], Repair(patch))
             for key, patch in patches.items()
-            if key in self._written
+            if key in written
             and are_identical(patch.before, values_of(config, [key], fresh=False).get(key))
         ]
         if update is None or not runs_alone(config):
             repairs = []
-        writes, written = write_repairs(repairs, update or {}, config, shown=self._shown)
-        stream_results(config, written)
+        writes, shown = write_repairs(repairs, update or {}, config, shown=self._shown)
+        stream_results(config, shown)
         for key in sorted(patches.keys() - writes.keys()):
             logger.debug("repaired the input of the node %r: %s", node_of(config), patches[key])
         if not writes:
@@ -173,20 +222,32 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     # --- calls that the model did not finish writing ----------------------------------------
 
     def _answer(
-        self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any]
+        self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any], attempts: Attempts
     ) -> IOGenerator[Any]:
         """The output of the node, without truncated calls."""
         if isinstance(self._inner, CompiledStateGraph):  # its own nodes are guarded
             return (yield method_request(self._inner, "invoke", state, config, **kwargs))
-        output, guard = yield from self._called(state, config, kwargs)
+        output, guard = yield from self._called(state, config, kwargs, attempts)
+        state = replace_values(state, attempts.histories) if attempts.histories else state
         return (yield from self._asked_again(state, config, kwargs, output, guard))
 
     def _called(
-        self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any]
+        self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any], attempts: Attempts
     ) -> IOGenerator[tuple[Any, TruncationGuard]]:
-        request = method_request(self._inner, "invoke", state, config, **kwargs)
-        output, guard = yield from guarded_call(config, request, drops=not self._keys)
+        def request(histories: Histories) -> IORequest:
+            sent = replace_values(state, histories) if histories else state
+            return method_request(self._inner, "invoke", sent, config, **kwargs)
+
+        output, guard = yield from ask(attempts, config, request, drops=not self._keys)
         return guard.corrected(output, self._keys), guard
+
+    def _attempts(self, state: Any, config: RunnableConfig) -> Attempts:
+        """The requests that are made of the histories in the input of the node."""
+        return Attempts(config, lambda: self._histories(state))
+
+    def _histories(self, state: Any) -> Histories:
+        found = {key: messages_in(state, key) for key in self._repairers}
+        return {key: history for key, history in found.items() if history}
 
     def _asked_again(
         self,
@@ -208,7 +269,8 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             if (history := messages_in(state, key)) is not None
         }
         state = replace_values(state, repaired)
-        output, guard = yield from self._called(state, config, kwargs)
+        attempts = self._attempts(state, config)
+        output, guard = yield from self._called(state, config, kwargs, attempts)
         guard.asks_again(new_message(output, state, self._keys), asked=True)
         second = update_of(output)
         if second is None or not repaired:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from langchain_core.messages import BaseMessage
@@ -16,6 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._langgraph import (
+    breakpoints_of,
     channels_of,
     checkpointer_of,
     thread_config,
@@ -23,23 +24,19 @@ from langgraph_patch._langgraph import (
 )
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import OptionError
-from langgraph_patch.evidence.effects import Effects, StateWrites, one_write_each, settle
+from langgraph_patch.evidence.effects import StateWrites, one_write_each, settle
 from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile, reconcile_calls
-from langgraph_patch.evidence.recover import Recovery, recover_evidence
-from langgraph_patch.evidence.turns import Turn
+from langgraph_patch.evidence.recover import Recovery, recover_evidence, with_unchanged_deltas
 from langgraph_patch.graph.state import new_results, open_calls, show_repairs, whole_write
-from langgraph_patch.history.calls import Call
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Patch, changes_history, patch_reading, read_if_damaged
 from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
 from langgraph_patch.history.repair import dangling_calls
-from langgraph_patch.history.texts import Evidence, Finding
+from langgraph_patch.history.texts import Evidence
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 OnPatch: TypeAlias = Callable[[Patch, RunnableConfig], None]
-
-_NO_TURNS: Mapping[int, Turn] = {}
 
 Recover: TypeAlias = "bool | Literal['required']"
 
@@ -64,7 +61,6 @@ class Repairer:
         placeholder: The text of the tool message for a call without a result.
         messages_key: The state key of the history.
         recover: Whether to search the checkpoints; `"required"` if an unreadable one is an error.
-        replace_foreign: Whether placeholders of other packages count as placeholders.
         reconcile: For each tool name a function that looks up the result of a call.
         on_patch: Called with each repair before it is written.
         leaves_open: Whether calls at the end of the history stay without a result, because the
@@ -81,7 +77,6 @@ class Repairer:
     placeholder: Placeholder | None = None
     messages_key: str = "messages"
     recover: Recover = True
-    replace_foreign: bool = False
     reconcile: Mapping[str, Lookup] | None = None
     on_patch: OnPatch | None = None
     leaves_open: bool = False
@@ -110,22 +105,16 @@ class Repairer:
             look_again: Whether placeholders that ask for another search count: once in a turn.
                 Default: False.
         """
-        for leaves_open in (self.leaves_open, True):
-            reading = read_if_damaged(
-                messages,
-                replace_foreign=self.replace_foreign,
-                leaves_open=leaves_open,
-                look_again=look_again and bool(self.recover),
-            )
-            if reading is None or leaves_open or not self._waits_for_frontend(messages):
-                return reading
-        return None
+        look_again = look_again and bool(self.recover)
+        reading = read_if_damaged(messages, leaves_open=self.leaves_open, look_again=look_again)
+        if reading is None or self.leaves_open or not self._waits_for_frontend(messages):
+            return reading
+        return read_if_damaged(messages, leaves_open=True, look_again=look_again)
 
     def read_all(self, messages: Sequence[BaseMessage], *, look_again: bool = False) -> Reading:
         """Read a history as `read` does, whether there is something to repair or not."""
         return read_history(
             messages,
-            replace_foreign=self.replace_foreign,
             leaves_open=self.leaves_open,
             look_again=look_again,
         )
@@ -135,7 +124,10 @@ class Repairer:
         if self.tools is None or not messages or messages[-1].type not in ("ai", "tool"):
             return False
         names = [call["name"] for call in open_calls(messages).values()]
-        return bool(names) and self.tools.isdisjoint(names)
+        is_open = bool(names) and self.tools.isdisjoint(names)
+        if is_open:
+            logger.info("left open, as calls of a frontend: %s", ", ".join(sorted(names)))
+        return is_open
 
     # --- repair --------------------------------------------------------------------------
 
@@ -145,7 +137,6 @@ class Repairer:
         config: RunnableConfig,
         *,
         restore: bool = False,
-        turns: Mapping[int, Turn] = _NO_TURNS,
     ) -> IOGenerator[Repair]:
         """The repair of a damaged history, with what the checkpoints of the thread recorded.
 
@@ -154,56 +145,56 @@ class Repairer:
             config: The config of the node that runs.
             restore: Whether the caller writes `Repair.restored`. Otherwise the recovered results
                 name what was not kept. Default: False.
-            turns: The turns of graphs below that are added to the history, by the indexes of their
-                messages. Their calls are searched there. Default: none.
         """
         saver, thread = checkpointer_of(config), thread_config(config)
         recovery = Recovery()
         if self.recover and saver is not None and thread is not None:
-            recovery = yield from self.search(saver, thread, reading, reading.unanswered, turns)
-        # With durability "exit" the live channels may be newer than all that was read.
-        restore = restore and not writes_at_exit(config)
+            breakpoints = breakpoints_of(config)
+            recovery = yield from self._search(saver, thread, reading, breakpoints=breakpoints)
+            if writes_at_exit(config):  # the live channels may be newer than all that was read
+                recovery = recovery.with_effects(unchanged=frozenset(), is_current=False)
+                restore = False
+            else:
+                recovery = yield from with_unchanged_deltas(saver, recovery, channels_of(config))
         return (
             yield from self.repair_with(recovery, reading, channels_of(config), restore=restore)
         )
 
-    def search(
-        self,
-        saver: BaseCheckpointSaver[Any],
-        thread: RunnableConfig,
-        reading: Reading,
-        calls: Sequence[Call],
-        turns: Mapping[int, Turn],
-    ) -> IOGenerator[Recovery]:
-        """What the checkpoints of a thread recorded about calls.
+    def repair_abandoned(
+        self, reading: Reading, place: RunnableConfig, config: RunnableConfig
+    ) -> IOGenerator[Patch]:
+        """The repair of what an agent below did before an input abandoned it.
 
         Args:
-            saver: The checkpointer.
-            thread: The thread, the namespace, and perhaps the checkpoint.
-            reading: The history.
-            calls: Its calls to search for.
-            turns: As for `repair`.
+            reading: Its messages.
+            place: The newest checkpoint of the agent.
+            config: The config of the node that runs.
         """
-        by_turn: dict[Turn | None, list[Call]] = {}
-        for call in calls:
-            by_turn.setdefault(turns.get(call.index), []).append(call)
-        evidence: dict[tuple[int, int], Finding] = {}
-        effects: dict[tuple[int, int], Effects] = {}
-        for turn, own in by_turn.items():
-            found = yield from recover_evidence(
+        recovery = Recovery()
+        if (saver := checkpointer_of(config)) is not None:
+            recovery = yield from self._search(saver, place, reading, is_over=True)
+            recovery = recovery.with_effects(is_current=False)
+        return (yield from self.repair_with(recovery, reading, {}, restore=False)).patch
+
+    def _search(
+        self,
+        saver: BaseCheckpointSaver[Any],
+        place: RunnableConfig,
+        reading: Reading,
+        **options: Any,
+    ) -> IOGenerator[Recovery]:
+        return (
+            yield from recover_evidence(
                 saver,
-                turn.place.step.saved.config if turn else thread,
+                place,
                 reading.messages,
-                own,
+                reading.unanswered,
                 messages_key=self.messages_key,
                 required=self.recover == "required",
-                is_over=turn is not None,
+                again=reading.searched_again,
+                **options,
             )
-            evidence |= found.evidence
-            for key, each in found.effects.items():
-                # What an agent below changed is not restored in this graph.
-                effects[key] = replace(each, unchanged=frozenset()) if turn else each
-        return Recovery(evidence, effects)
+        )
 
     def repair_with(
         self, recovery: Recovery, reading: Reading, channels: Mapping[str, Any], *, restore: bool
@@ -282,7 +273,7 @@ def write_repairs(
     own: Mapping[str, Any],
     config: RunnableConfig,
     *,
-    shown: Collection[str] | None,
+    shown: Collection[str],
 ) -> tuple[dict[str, Any], list[Patch]]:
     """Make the state update that writes repairs, report them, and show clients what is new.
 
@@ -290,8 +281,7 @@ def write_repairs(
         repairs: The repair of each history, with its repairer.
         own: What the node itself writes.
         config: The config of the node, which runs alone in its superstep.
-        shown: The keys of the output schema of the graph; None to leave the `updates` chunk to
-            LangGraph.
+        shown: The keys of the output schema of the graph: those that the `updates` chunk has.
 
     Returns:
         The histories, each with what the node itself adds to it, with the state keys that are
@@ -310,7 +300,7 @@ def write_repairs(
         patches[key], writes[key] = patch, write
         # Histories of one task may restore the same keys: once is enough.
         restored = {**one_write_each(channels, repair.restored), **restored}
-    if patches and shown is not None:
+    if patches:
         show_repairs(config, patches, {**own, **restored}, shown)
     return {**restored, **writes}, list(patches.values())
 

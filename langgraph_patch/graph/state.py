@@ -2,8 +2,7 @@
 
 A node that runs alone in its superstep writes a repaired history as an `Overwrite`: one write,
 whatever the reducer. What the node itself adds is part of it, because an `Overwrite` discards every
-other write of the superstep. A repair node beside other nodes writes the end of the history again
-instead, which keeps their messages.
+other write of the superstep.
 """
 
 from __future__ import annotations
@@ -110,23 +109,33 @@ def open_calls(history: Sequence[Any]) -> dict[int, dict[str, Any]]:
 
 
 def update_of(output: Any) -> dict[str, Any] | None:
-    """The state update of a node that returns nothing, a dict, or one `Command` with a dict.
+    """The state update of a node that returns nothing, a dict, or `Command`s with dicts.
 
-    None for any other form, and for a `Command` to another graph.
+    None for any other form, for a `Command` to another graph, and if two write the same key.
     """
-    if isinstance(output, list) and len(output) == 1 and isinstance(output[0], Command):
-        output = output[0]
-    if isinstance(output, Command) and output.graph is not None:
+    if isinstance(output, list) and not all(isinstance(each, Command) for each in output or [None]):
         return None
-    update = output.update if isinstance(output, Command) else output
-    return {} if update is None else dict(update) if isinstance(update, dict) else None
+    update: dict[str, Any] = {}
+    for part in output if isinstance(output, list) else [output]:
+        if isinstance(part, Command) and part.graph is not None:
+            return None
+        own = part.update if isinstance(part, Command) else part
+        if own is not None and (not isinstance(own, dict) or own.keys() & update.keys()):
+            return None
+        update |= own or {}
+    return update
 
 
 def with_update(output: Any, values: Mapping[str, Any]) -> Any:
-    """An output that `update_of` reads, with other values for some keys."""
+    """Replace some keys in an output that `update_of` reads."""
+    if isinstance(output, list):
+        *others, last = output
+        own = [{k: v for k, v in values.items() if k in (each.update or {})} for each in others]
+        left = {k: v for k, v in values.items() if not any(k in each for each in own)}
+        changed = [with_update(each, new) for each, new in zip(others, own, strict=True)]
+        return [*changed, with_update(last, left)]
     update = {**(update_of(output) or {}), **values}
-    part = output[0] if isinstance(output, list) else output
-    return replace(part, update=update) if isinstance(part, Command) else update
+    return replace(output, update=update) if isinstance(output, Command) else update
 
 
 def with_writes(output: Any, writes: Mapping[str, Any]) -> Any:
@@ -206,30 +215,6 @@ def _value_after(channel: Any, patch: Patch, writes: Sequence[Any]) -> Any:
         return trial.get()
     except Exception:  # noqa: BLE001 - a reducer may raise anything
         return None
-
-
-def tail_writes(channel: Any, patch: Patch) -> list[Any] | None:
-    """Two writes that write a repaired history beside other nodes, and keep their messages.
-
-    Everything from the first change on is removed, then added again: in one write, `add_messages`
-    would keep the old position of a message. The first write adds each message before it removes
-    it, because another node may have removed it already, and removing it twice is an error.
-
-    Returns:
-        The writes; None if the channel cannot remove messages by their ids.
-    """
-    old, new = patch.before, patch.messages
-    start = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a is not b), None)
-    start = min(len(old), len(new)) if start is None else start
-    while 0 < start < len(new) and isinstance(new[start], ToolMessage):
-        start -= 1  # a message that another node adds comes before the tail
-    removed = {message.id: message for message in (*old[start:], *new[start:])}
-    if None in removed:
-        return None
-    removals = [RemoveMessage(id=str(message_id)) for message_id in removed]
-    writes = [[*removed.values(), *removals], list(new[start:])]
-    is_right = channel is None or _value_after(channel, patch, writes) == list(new)
-    return writes if is_right else None
 
 
 # --- what clients see of it ---------------------------------------------------------------------

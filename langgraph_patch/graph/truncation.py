@@ -36,6 +36,7 @@ from langgraph.types import Command, Overwrite, Send
 from langgraph_patch._langgraph import graph_namespace, has_interrupts, node_of
 from langgraph_patch._langgraph_graphs import sent_call
 from langgraph_patch._sansio import IOGenerator, IORequest
+from langgraph_patch.errors import UnfinishedError
 from langgraph_patch.graph.state import replace_values, values_in
 from langgraph_patch.history.calls import text_of
 from langgraph_patch.history.streamed_calls import (
@@ -47,6 +48,9 @@ from langgraph_patch.history.streamed_calls import (
 )
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
+
+_MOST_IN_A_ROW = 2
+"""How many messages of a model in a row may be truncated or unusable in one run of a node."""
 
 _UNUSABLE = "its message has no complete tool call and no answer"
 
@@ -70,6 +74,9 @@ class TruncationGuard(BaseCallbackHandler):
     is corrected in place. It must not define `tap_output_*` methods: they would make LangChain
     stream.
 
+    A node that loops until its model has an answer would never end if the model never finishes. So
+    the third message in a row that is truncated or unusable is an `UnfinishedError`.
+
     In a history that is not patched nothing would answer an invalid call, and the next model would
     refuse it. So in a graph below the node, and in a node without a patched history, a truncated
     call is dropped from the message, and a WARNING reports it.
@@ -80,6 +87,7 @@ class TruncationGuard(BaseCallbackHandler):
     """
 
     run_inline = True
+    raise_error = True
     ignore_retriever = True
     ignore_retry = True
     ignore_custom_event = True
@@ -94,8 +102,12 @@ class TruncationGuard(BaseCallbackHandler):
         # The ids of each message that is truncated or unusable, and its calls.
         self._damaged: list[tuple[set[str], list[StreamedCall]]] = []
         self._models: dict[UUID, Any] = {}  # the metadata of each run
+        self._before: dict[UUID, int] = {}  # how many damaged messages there were when it began
         self._chains: list[Any] = []  # that of each runnable, which may be a graph
         self._ran_tool = False
+        self._answered = False  # a model run ended without an error, or after its first chunk
+        self.errors: list[BaseException] = []  # those of model runs before their first chunk
+        self._is_unusable = False  # whether the newest message of a model of the node is
         self._token: Token[Any] | None = None
 
     def __enter__(self) -> Self:
@@ -119,6 +131,7 @@ class TruncationGuard(BaseCallbackHandler):
     def on_llm_start(self, *_: Any, run_id: UUID, metadata: Any = None, **__: Any) -> None:
         """Collect the chunks of a model run, if this guard is in charge."""
         self._models[run_id] = metadata
+        self._before[run_id] = len(self._damaged)
         if _GUARD.get() is self:
             self._runs[run_id] = StreamedCalls()
 
@@ -149,15 +162,31 @@ class TruncationGuard(BaseCallbackHandler):
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
         """Correct the message of a run, and note whether it is unusable."""
+        self._answered = True
         generations = response.generations[0] if response.generations else []
         message = getattr(generations[0], "message", None) if generations else None
         if not isinstance(message, AIMessage):
             self._ended(run_id)
-        elif calls := self._ended(run_id, message):
-            self._correct(message, calls, nested=self._is_nested(self._models.get(run_id)))
+            return
+        is_nested, damaged = self._is_nested(self._models.get(run_id)), len(self._damaged)
+        if calls := self._ended(run_id, message):
+            self._correct(message, calls, nested=is_nested)
+        is_damaged = len(self._damaged) > damaged
+        if not is_nested:
+            self._is_unusable = is_damaged and is_unusable(message)
+        if is_damaged and not (is_nested or self.drops) and self._before[run_id] >= _MOST_IN_A_ROW:
+            raise UnfinishedError(
+                f"The model of the node {node_of(self._config)!r} did not finish its message "
+                f"{_MOST_IN_A_ROW + 1} times in one run of the node: it ended inside a tool call, "
+                f"or with no call and no answer. Raise its token limit, or let the node stop when "
+                f"`invalid_tool_calls` is not empty."
+            )
 
-    def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
         """Judge what arrived before the error: the node may keep it."""
+        if (run := self._runs.get(run_id)) is not None and run.is_streamed:
+            self._answered = True
+        self.errors.append(error)
         self._ended(run_id, failed=True)
 
     def _correct(
@@ -168,6 +197,7 @@ class TruncationGuard(BaseCallbackHandler):
             return refuse_truncated(message, calls)
         dropped = drop_truncated(message, calls)
         if dropped:
+            self._is_unusable = False  # what follows is all that is said of it
             logger.warning(
                 "dropped a tool call that the model did not finish writing, below the node %r: its "
                 "history is not patched, so the model is not asked again",
@@ -198,9 +228,18 @@ class TruncationGuard(BaseCallbackHandler):
     @property
     def ran_one_model(self) -> bool:
         """Whether one model ran below the node, and no tool and no graph."""
-        if len(self._models) != 1 or self._ran_tool:
-            return False
-        return not any(map(self._is_nested, [*self._models.values(), *self._chains]))
+        return len(self._models) == 1 and not self._ran_more
+
+    @property
+    def only_failed(self) -> bool:
+        """Whether models ran below the node and failed before a chunk, and no tool and no graph."""
+        return bool(self.errors) and not self._answered and not self._ran_more
+
+    @property
+    def _ran_more(self) -> bool:
+        """Whether a tool or a graph ran below the node."""
+        nested = map(self._is_nested, [*self._models.values(), *self._chains])
+        return self._ran_tool or any(nested)
 
     def _is_nested(self, metadata: Mapping[str, Any] | None) -> bool:
         """Whether what started with this metadata belongs to a graph below the node."""
@@ -267,14 +306,18 @@ class TruncationGuard(BaseCallbackHandler):
         Otherwise a WARNING reports that the turn may end.
 
         Args:
-            message: The message that the node adds to its history.
+            message: The message that the node adds to its history; None if it cannot be read from
+                the output.
             asked: Whether the model was asked again already. Default: False.
         """
-        if not isinstance(message, AIMessage) or not is_unusable(message):
+        if isinstance(message, AIMessage):
+            is_known = any(message.id is None or message.id in ids for ids, _ in self._damaged)
+            if not (is_known and is_unusable(message)):
+                return False
+        elif not self._is_unusable:
             return False
-        if not any(message.id is None or message.id in ids for ids, _ in self._damaged):
-            return False
-        asks = not asked and self.ran_one_model and not has_interrupts(self._config)
+        can_ask = isinstance(message, AIMessage) and self.ran_one_model
+        asks = can_ask and not asked and not has_interrupts(self._config)
         thread_id = self._config.get("configurable", {}).get("thread_id")
         if asks:
             logger.info("asked the model of thread %r again: %s", thread_id, _UNUSABLE)
@@ -283,11 +326,8 @@ class TruncationGuard(BaseCallbackHandler):
         return asks
 
 
-def guarded_call(
-    config: RunnableConfig, request: IORequest, *, drops: bool = False
-) -> IOGenerator[tuple[Any, TruncationGuard]]:
+def guarded_call(guard: TruncationGuard, request: IORequest) -> IOGenerator[Any]:
     """Call a node or a model with a guard. The caller corrects the output with it."""
-    guard = TruncationGuard(config, drops=drops)
 
     def call() -> Any:
         with guard:
@@ -299,4 +339,4 @@ def guarded_call(
 
     output = yield IORequest(call, acall)
     guard.finish()
-    return output, guard
+    return output

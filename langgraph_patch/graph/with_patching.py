@@ -21,6 +21,7 @@ from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph_graphs import (
+    channel_names,
     compile_like,
     copy_builder,
     has_cache,
@@ -30,14 +31,14 @@ from langgraph_patch._langgraph_graphs import (
     replace_runnable,
 )
 from langgraph_patch._langgraph_storage import ROOT_CHANNEL, state_keys
-from langgraph_patch.errors import GraphError, OptionError
+from langgraph_patch.errors import GraphError, OptionError, refuses_gone_options
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.abandoned import NAME
 from langgraph_patch.graph.coverage import (
     CoveredNode,
     cover,
     described,
-    has_messages,
+    message_keys,
     replace_tool_node,
     tool_node_in,
     tools_of,
@@ -62,6 +63,7 @@ GraphT = TypeVar(
 _Builder: TypeAlias = "StateGraph[Any, Any, Any, Any]"
 
 
+@refuses_gone_options
 def with_patching(
     graph: GraphT,
     *,
@@ -69,7 +71,6 @@ def with_patching(
     placeholder: Placeholder | None = None,
     messages_key: str | Sequence[str] = "messages",
     recover: Recover = True,
-    replace_foreign: bool = False,
     reconcile: Mapping[str, Lookup] | None = None,
     on_patch: OnPatch | None = None,
     record: bool = False,
@@ -129,12 +130,6 @@ def with_patching(
             it and the calls count as `unknown`; with `"required"` an `EvidenceError` is raised.
             What the tool wrote to other state keys is restored with its result, if these keys
             have not changed since; otherwise the result names what was not kept. Default: True.
-        replace_foreign: Whether to treat the tool messages that deepagents or
-            langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
-            replaced by the recorded result, or by a placeholder with the recorded cause. Set it
-            for threads that such a package has repaired, as its "was cancelled" may be false.
-            It has a cost: every history is then read in full, also a valid one. Default: False,
-            such messages count as results.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
             result of the call as a `ToolMessage` or a text, or None if it does not know. It is
             asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
@@ -154,8 +149,7 @@ def with_patching(
             calls have ended.
 
     Returns:
-        A new graph of the same type, with the same nodes, settings and checkpointer. `graph`
-        itself if its state has no messages: an INFO line then says so.
+        A new graph of the same type, with the same nodes, settings and checkpointer.
 
     Raises:
         GraphError: If `graph` is not such a graph, its state has no keys, no node reads the state
@@ -182,18 +176,17 @@ def with_patching(
     repairer = Repairer(
         placeholder=placeholder,
         recover=recover,
-        replace_foreign=replace_foreign,
         reconcile=reconcile,
         on_patch=on_patch,
     )
     nodes = cover(builder, frozenset(keys), frozenset(names))
     _check_names(names, nodes)
     _check_reconcile(reconcile or (), tools_of(nodes.values()))
-    if not _has_histories(builder, nodes, keys):
-        logger.info("with_patching found no node that reads a history: nothing to patch")
-        return graph
+    _check_keys(builder, nodes, keys)
     repairers = {key: replace(repairer, messages_key=key, other_histories=keys) for key in keys}
     patched = _patch_graph(graph, _Context(nodes, repairers, record=record))
+    if record and not any(node.tool_node for node in nodes.values()):
+        logger.warning("record=True records nothing: no node of the graph is a ToolNode")
     logger.info("with_patching %s", described(nodes, record=record))
     return cast("GraphT", patched)
 
@@ -242,9 +235,10 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
         elif not isinstance(runnable, PatchNode):
             replace_runnable(patched, node, _patched_node(patched, node, context, prefix))
     fan_out(patched, recorded)
-    keys = [key for key in context.repairers if key in builder.channels]
-    if keys:  # the tools may come next, so calls at the end stay open
-        add_entry_check(patched, [replace(context.repairers[k], leaves_open=True) for k in keys])
+    keys = [key for key in context.repairers if key in channel_names(builder)]
+    if keys:
+        models = [node for node in nodes if context.nodes[prefix + node].model_keys]
+        add_entry_check(patched, [context.repairers[key] for key in keys], models)
     return patched
 
 
@@ -263,10 +257,9 @@ def _patched_node(patched: _Builder, node: str, context: _Context, prefix: str) 
         for key in context.repairers
         if key in covered.keys
     }
-    # A cached output must not hold the history of one thread.
-    own_keys = covered.keys if covered.is_graph else covered.model_keys
-    written = () if has_cache(patched, node) else own_keys
-    return PatchedNode(runnable, repairers, written, output_keys(patched))
+    written = covered.keys if covered.is_graph else covered.model_keys
+    shown = output_keys(patched)
+    return PatchedNode(runnable, repairers, written, shown, has_cache=has_cache(patched, node))
 
 
 # --- the arguments -----------------------------------------------------------------------
@@ -281,7 +274,7 @@ def _checked_builder(graph: object) -> _Builder:
             f"graph that its compile() returns. Patch the graph before you bind() it, give it a "
             f"with_retry(), or call it in an @entrypoint; inside an @entrypoint use patch_model."
         )
-    if ROOT_CHANNEL in builder.channels:
+    if ROOT_CHANNEL in channel_names(builder):
         raise GraphError(
             "The state of the graph is a bare value: expected a schema with a key for the history, "
             "such as StateGraph(MessagesState)."
@@ -306,33 +299,26 @@ def _check_names(names: Iterable[str], nodes: Mapping[str, CoveredNode]) -> None
     paths = [path for path, node in nodes.items() if node.may_call_a_model]
     known = {*paths, *(path.rsplit(".", 1)[-1] for path in paths)}
     if missing := sorted(set(names) - known):
+        meant = get_close_matches(missing[0], sorted(known), 1)
         raise GraphError(
             f"model_node: no node called {' or '.join(map(repr, missing))} can call a model: "
-            f"expected one of {_listed(nodes)}, which must be no ToolNode and no graph (name the "
-            f"node in it, such as 'team.agent')."
+            f"expected one of {_listed(paths)}." + (f" Did you mean {meant[0]!r}?" if meant else "")
         )
 
 
-def _has_histories(
-    builder: _Builder, nodes: Mapping[str, CoveredNode], keys: Sequence[str]
-) -> bool:
-    """Whether nodes read the histories; False if the graph has no history at all.
-
-    Raises:
-        GraphError: If no node reads one of them.
-    """
+def _check_keys(builder: _Builder, nodes: Mapping[str, CoveredNode], keys: Sequence[str]) -> None:
+    """Check that a node reads each history."""
     unread = [key for key in keys if not any(key in node.keys for node in nodes.values())]
-    builders = [builder, *(node.builder for node in nodes.values())]
-    if len(unread) == len(keys) and not any(map(has_messages, builders)):
-        return False
     if unread:
-        found = sorted({name for each in builders for name in state_keys(each.channels)})
+        builders = [builder, *(node.builder for node in nodes.values())]
+        found = sorted({name for each in builders for name in state_keys(channel_names(each))})
+        histories = sorted({name for each in builders for name in message_keys(each)})
         raise GraphError(
             f"No node reads the state key {unread[0]!r}, so there is nothing to patch: give the "
-            f"key of the history with messages_key=... The state keys are: {_listed(found)}. "
-            f"The nodes are: {_listed(nodes)}."
+            f"key of the history with messages_key=... Keys that hold messages: "
+            f"{_listed(histories)}. The state keys are: {_listed(found)}. The nodes are: "
+            f"{_listed(nodes)}."
         )
-    return True
 
 
 def _listed(names: Iterable[str]) -> str:

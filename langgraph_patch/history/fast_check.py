@@ -22,6 +22,7 @@ from langgraph_patch.history.placeholders import (
     AGENT_CHAT_UI_TEXT,
     ASSISTANT_UI_TEXT,
     asks_to_look_again,
+    is_client_fake,
 )
 
 _ID_KEYS: Mapping[Any, Any] = {
@@ -36,6 +37,9 @@ results of custom calls have a form of their own.
 
 _ID_CHARACTERS = f"{ascii_letters}{digits}_.:-".encode()
 """The characters that `VALID_ID` allows."""
+
+_INVENTED = frozenset({AGENT_CHAT_UI_TEXT, ASSISTANT_UI_TEXT})
+"""Texts of results that clients invent; a tool may return them too."""
 
 _RAW_CALLS = ("tool_calls", "function_call")
 """The keys of raw calls in `additional_kwargs`."""
@@ -68,9 +72,9 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
             if kind is ToolMessage:
                 waiting.remove(fields["tool_call_id"])
                 name = fields["name"]
-                if name not in names and (name is not None or content == ASSISTANT_UI_TEXT):
+                if name not in names and name is not None:
                     return False
-                if is_text and content == AGENT_CHAT_UI_TEXT:
+                if is_text and content in _INVENTED and is_client_fake(message):
                     return False
                 if look_again and fields["additional_kwargs"] and asks_to_look_again(message):
                     return False

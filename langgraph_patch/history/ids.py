@@ -22,8 +22,7 @@ Of a placeholder:
 
 - `cause`: one of the causes (`DanglingCall.cause`).
 - `arguments`: for a malformed call the text of its incomplete arguments.
-- `look_again`: True if a task may have been running when the checkpoints were searched. The next
-  turn searches again.
+- `look_again`: True if the next turn searches once more: a task may still have been running.
 - `inner`: how many results of calls inside the call it lists, if any.
 
 Of a recovered result, which is no placeholder:

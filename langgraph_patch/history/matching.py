@@ -11,7 +11,7 @@ document order and not by a set of ids:
    that kept the id has a result too.
 3. Equally many results as calls that match them pair in order. Fewer results than calls that
    match equally well are paired with none of them.
-4. A result of a tool is preferred to a placeholder of another package.
+4. Placeholders, of this or another package, get the calls that are left.
 5. A result before its call is paired only if nothing but results is stored between them, and
    the names agree. If it could be the result of an older call too, because the nearer calls of
    its id name other tools, it is paired with neither.
@@ -268,16 +268,11 @@ def _assign(
 def _pair_in_order(
     calls: Sequence[PairedCall], results: Sequence[Result], names: AbstractSet[str]
 ) -> None:
-    """Pair each result with the first call that is left and agrees with it.
-
-    If there are too many, placeholders of other packages come last.
-    """
+    """Pair each result with the first call that is left and agrees with it."""
     queues: dict[str | None, deque[PairedCall]] = defaultdict(deque)
     for paired in calls:
         queues[paired.label].append(paired)
         queues[None].append(paired)
-    if len(results) > len(calls):
-        results = sorted(results, key=lambda stored: stored.is_foreign)
     for stored in results:
         label = stored.label if stored.label in names else None
         for key in (label,) if label is None else (label, ""):

@@ -59,7 +59,7 @@ class Reading:
         return [
             paired.call
             for paired in self.paired_calls
-            if paired.real is None and (own_placeholder(paired) is None or self.asks_again(paired))
+            if paired.real is None and (kept_placeholder(paired) is None or self.asks_again(paired))
         ]
 
     @property
@@ -69,13 +69,13 @@ class Reading:
 
     def asks_again(self, paired: PairedCall) -> bool:
         """Whether the placeholder of a call asks for another search, and this turn makes it."""
-        stored = own_placeholder(paired)
+        stored = kept_placeholder(paired)
         return self.look_again and stored is not None and asks_to_look_again(stored)
 
     @property
-    def searches_again(self) -> bool:
-        """Whether a placeholder asks for another search, and this turn makes it."""
-        return any(p.real is None and self.asks_again(p) for p in self.paired_calls)
+    def searched_again(self) -> set[tuple[int, int]]:
+        """The keys of the calls that this turn searches for once more."""
+        return {p.call.key for p in self.paired_calls if p.real is None and self.asks_again(p)}
 
     @cached_property
     def call_ids(self) -> set[str]:
@@ -92,28 +92,27 @@ class Reading:
         return {message.id for message in self.messages}
 
 
-def own_placeholder(paired: PairedCall) -> ToolMessage | None:
-    """The placeholder that this package wrote for a call, if any."""
+def kept_placeholder(paired: PairedCall) -> ToolMessage | None:
+    """The placeholder of a call that stays unless more is known: not what a client invented."""
     stored = paired.placeholder
-    return stored.message if stored is not None and is_placeholder(stored.message) else None
+    return None if stored is None or stored.is_fake else stored.message
 
 
 def read_history(
     messages: Sequence[BaseMessage],
     *,
-    replace_foreign: bool = False,
     leaves_open: bool = False,
     look_again: bool = False,
+    used_ids: Iterable[str] = (),
 ) -> Reading:
     """Pair the tool calls and the results of `messages`.
 
     Args:
         messages: The history; it is not changed.
-        replace_foreign: Whether placeholders that other packages wrote count as
-            placeholders. Default: they count as real results, unless there is another.
         leaves_open: Whether calls at the end of the history stay without a result. Default: False.
         look_again: Whether to search again for calls with a placeholder that asks for it.
             Default: False.
+        used_ids: Ids that calls of an earlier part of the history have. Default: none.
     """
     calling_messages: dict[int, CallingMessage] = {}
     stored_results: dict[int, list[Result]] = {}
@@ -133,12 +132,12 @@ def read_history(
             continue  # it stays where it is
         elif results := read_results(message, index):
             for result in results:
-                result.is_foreign = is_foreign_placeholder(result.message)
-                own = is_placeholder(result.message) or is_client_fake(result.message)
-                result.is_placeholder = own or (replace_foreign and result.is_foreign)
+                result.is_fake = is_client_fake(result.message)
+                kinds = (is_placeholder, is_foreign_placeholder)
+                result.is_placeholder = result.is_fake or any(of(result.message) for of in kinds)
             stored_results[index] = results
     pair(calling_messages, stored_results)
-    _choose_ids_and_names(calling_messages.values())
+    _choose_ids_and_names(calling_messages.values(), used_ids)
     for calling in calling_messages.values():
         calling.end = _end_of_results(calling, messages, stored_results)
     return Reading(messages, corrections, calling_messages, stored_results, leaves_open, look_again)
@@ -147,18 +146,21 @@ def read_history(
 # --- ids and names in the repaired history -------------------------------------------------
 
 
-def _choose_ids_and_names(calling_messages: Iterable[CallingMessage]) -> None:
+def _choose_ids_and_names(
+    calling_messages: Iterable[CallingMessage], used_ids: Iterable[str]
+) -> None:
     """Set the new id and name of each call: unique ids, and names that every provider accepts."""
     calls = [paired for calling in calling_messages for paired in calling.calls]
-    taken = {paired.call.id for paired in calls}
-    seen: set[str] = set()
+    seen = set(used_ids)
+    taken = seen | {paired.call.id for paired in calls}
     salts: Counter[Hashable] = Counter()
     for paired in calls:
         if not VALID_ID.match(paired.call.id) or paired.call.id in seen:
             paired.new_id = _free_id(paired, taken, salts)
             taken.add(paired.new_id)
         seen.add(paired.new_id)
-        paired.new_name = valid_name(paired.call.name)
+        # A call without a name has the one that its result names.
+        paired.new_name = valid_name(paired.call.name or (paired.real and paired.real.name) or "")
 
 
 def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashable]) -> str:

@@ -20,7 +20,8 @@ The laws of the repair (`tests/history/test_laws.py` has a property test for eac
 Not repaired, because it does not concern calls and results: the order of human, system and
 AI messages among each other, empty contents, text after a `tool_use` block, blocks that a
 provider does not know, reasoning items, calls of server-side tools, and OpenAI's computer
-calls, which no other provider accepts, with or without their results.
+calls, which no other provider accepts, with or without their results. After a provider has
+refused them, `refused` repairs some of these.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import Any, cast
 
 from langchain_core.messages import BaseMessage, convert_to_messages
 
-from langgraph_patch.errors import MessagesError, OptionError
+from langgraph_patch.errors import MessagesError, OptionError, refuses_gone_options
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.pairing import Reading, read_history
@@ -86,12 +87,12 @@ class Patch:
         }
 
 
+@refuses_gone_options
 def patch_messages(
     messages: Sequence[Any],
     *,
     placeholder: Placeholder | None = None,
     evidence: Evidence | None = None,
-    replace_foreign: bool = False,
 ) -> Patch:
     """Repair the tool calls and results of a history, so that a chat model accepts them.
 
@@ -107,11 +108,9 @@ def patch_messages(
             `AIMessage`, position of the call among all its calls) to a `Finding`. A result is
             written after its call; a cause decides the text of the placeholder. Default: none,
             so the cause is `unknown`, or `malformed` for arguments
-            that are not a complete JSON object and for a call without a name.
-        replace_foreign: Whether placeholders that deepagents or langgraph-checkpoint-aws
-            wrote are replaced as well. Default: False, they count as real results, unless the
-            call has another real result. Results that agent-chat-ui and assistant-ui invent
-            for open calls are always replaced.
+            that are not a complete JSON object and for a call without a name. A placeholder
+            that deepagents or langgraph-checkpoint-aws wrote gives way to a result only. Results
+            that agent-chat-ui and assistant-ui invent for open calls are always replaced.
 
     Returns:
         The patch. If there was nothing to repair, `patch.messages` is `messages` itself, or
@@ -138,17 +137,17 @@ def patch_messages(
     """
     checked_placeholder(placeholder)
     _check_evidence(evidence)
-    if not evidence and not replace_foreign and is_valid(messages):
+    if not evidence and is_valid(messages):
         history = cast("list[BaseMessage]", messages)
         return Patch(history, (), history)
-    reading = read_history(as_messages(messages), replace_foreign=replace_foreign)
+    reading = read_history(as_messages(messages))
     return patch_reading(reading, placeholder=placeholder, evidence=evidence)
 
 
 def validate_messages(messages: Sequence[Any]) -> list[Change]:
     """List what is wrong with a history: the changes that `patch_messages` would make.
 
-    Placeholders of other packages count as real results, unless the call has another one.
+    A placeholder of another package is no defect, unless the call has a real result too.
 
     Args:
         messages: The history: LangChain messages, or dicts, tuples and strings that LangGraph
@@ -176,18 +175,12 @@ def validate_messages(messages: Sequence[Any]) -> list[Change]:
 
 
 def read_if_damaged(
-    messages: Sequence[BaseMessage],
-    *,
-    replace_foreign: bool = False,
-    leaves_open: bool = False,
-    look_again: bool = False,
+    messages: Sequence[BaseMessage], *, leaves_open: bool = False, look_again: bool = False
 ) -> Reading | None:
     """Read a history once, for the damage check, the search for evidence and the patch.
 
     Args:
         messages: The history; it is not changed.
-        replace_foreign: Whether placeholders of other packages count as placeholders.
-            Default: False.
         leaves_open: Whether calls at the end of the history stay without a result, because
             something that answers them runs next. Default: False.
         look_again: Whether to search again for calls with a placeholder that asks for it. A turn
@@ -199,15 +192,10 @@ def read_if_damaged(
     Raises:
         MessagesError: If `messages` is not a list of messages.
     """
-    if not replace_foreign and is_valid(messages, leaves_open=leaves_open, look_again=look_again):
+    if is_valid(messages, leaves_open=leaves_open, look_again=look_again):
         return None
-    reading = read_history(
-        as_messages(messages),
-        replace_foreign=replace_foreign,
-        leaves_open=leaves_open,
-        look_again=look_again,
-    )
-    return reading if reading.searches_again or patch_reading(reading) else None
+    reading = read_history(as_messages(messages), leaves_open=leaves_open, look_again=look_again)
+    return reading if reading.searched_again or patch_reading(reading) else None
 
 
 def patch_reading(

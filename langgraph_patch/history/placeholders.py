@@ -108,7 +108,7 @@ def recovered_result(finding: Finding, result: ToolMessage) -> ToolMessage:
     marker: dict[str, Any] = {"cause": "reconciled"} if finding.cause == "reconciled" else {}
     if not finding.not_kept:
         return _marked(result, marker) if marker else result
-    sentence = not_kept_text(finding.not_kept)
+    sentence = not_kept_text(finding.not_kept, may_be_kept=finding.may_be_kept)
     content: Any = result.content
     if isinstance(content, str):
         content = f"{sentence}\n{content}"
@@ -158,10 +158,13 @@ def asks_to_look_again(message: BaseMessage) -> bool:
 
 
 def is_better(finding: Finding, stored: ToolMessage, *, looked_again: bool) -> bool:
-    """Whether a finding replaces a stored placeholder of this package.
+    """Whether a finding replaces a stored placeholder.
 
     It does if it states more, and if it is what the search found that the placeholder asked for.
+    A placeholder of another package gives way to a result only.
     """
+    if not is_placeholder(stored):
+        return finding.result is not None
     marker = _marker_of(stored)
     count = marker.get("inner")
     return (
@@ -194,21 +197,24 @@ def differ_in_marker_only(before: BaseMessage | None, after: BaseMessage | None)
 # --- recognising those of others -----------------------------------------------------------
 
 AGENT_CHAT_UI_TEXT = "Successfully handled tool call."
-AGENT_CHAT_UI_ID = "do-not-render-"
+HIDDEN_ID = "do-not-render-"
+"""How the id of a message begins that agent-chat-ui does not show."""
 ASSISTANT_UI_TEXT = '{"cancelled":true}'
 
 
 def is_client_fake(message: BaseMessage) -> bool:
     """Whether `message` is a result that a known client invents for calls without a result.
 
-    agent-chat-ui marks its messages by their ids. assistant-ui names no tool; a `ToolNode` always
-    does, so a tool that returns the same text is not mistaken for it.
+    agent-chat-ui marks its messages by their ids. assistant-ui gives its own the status "error"
+    (`createToolCallCancellationStub` in `@assistant-ui/core` 0.3), and gave them no name before. A
+    `ToolNode` names the tool, and a tool that returns this text has succeeded.
     """
     if not isinstance(message, ToolMessage):
         return False
     if message.content == AGENT_CHAT_UI_TEXT:
-        return str(message.id).startswith(AGENT_CHAT_UI_ID)
-    return message.content == ASSISTANT_UI_TEXT and message.name is None
+        return str(message.id).startswith(HIDDEN_ID)
+    is_named = message.name is not None
+    return message.content == ASSISTANT_UI_TEXT and (message.status == "error" or not is_named)
 
 
 _AWS_MARK = "orphan_tool_call_placeholder"  # langgraph-checkpoint-aws

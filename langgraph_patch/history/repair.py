@@ -17,7 +17,7 @@ from langgraph_patch.history.calls import is_complete
 from langgraph_patch.history.ids import digest_of
 from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.matching import CallingMessage, PairedCall
-from langgraph_patch.history.pairing import Reading, own_placeholder
+from langgraph_patch.history.pairing import Reading, kept_placeholder
 from langgraph_patch.history.placeholders import (
     Placeholder,
     is_better,
@@ -44,6 +44,10 @@ DefectKind = Literal[
     "superseded",
     "bad_field",
     "abandoned",
+    "empty",
+    "unfinished",
+    "refused_thinking",
+    "foreign",
 ]
 ChangeKind = Literal[
     "inserted",
@@ -56,6 +60,9 @@ ChangeKind = Literal[
     "renamed",
     "corrected",
 ]
+
+_OF_MESSAGES = ("empty", "unfinished", "refused_thinking", "foreign")
+"""The defects of a message, and not of a call or a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,11 @@ class Change:
               refuses, such as `content=None`.
             - `abandoned`: the run of an agent that is a node did not end, so that LangGraph
               dropped its messages.
+            - `empty`: the message says nothing. This and the following are repaired only after a
+              provider has refused the history.
+            - `unfinished`: the message stops halfway, or has the id of an earlier item.
+            - `refused_thinking`: the provider does not accept earlier thinking any more.
+            - `foreign`: the message has a form of another provider. Only a request is repaired.
         index: The index of the message in the damaged history. For `inserted` and
             `recovered`: the index of the message that made the call. For `abandoned`: the index
             at which the messages are added.
@@ -114,6 +126,8 @@ class Change:
         return {name: json_value(getattr(self, name)) for name in self.__slots__}
 
     def __str__(self) -> str:
+        if self.defect in _OF_MESSAGES:
+            return f"{self.kind} message {self.index} ({self.defect})"
         if self.kind == "corrected":
             return f"corrected message {self.index} ({type(self.before).__name__})"
         if self.kind == "restored":
@@ -173,12 +187,10 @@ def _finding_to_write(paired: PairedCall, reading: Reading, evidence: Evidence) 
     found = evidence.get(paired.call.key)
     if found is not None and found.result is not None and is_placeholder(found.result):
         found = None
-    stored = own_placeholder(paired)
+    stored = kept_placeholder(paired)
     if stored is None:
         return found or Finding()
     looked_again = reading.asks_again(paired)
-    if found is not None and looked_again and found.cause != "unknown":
-        found = replace(found, look_again=False)  # once is enough for a task that has ended
     return found if found and is_better(found, stored, looked_again=looked_again) else None
 
 
@@ -328,10 +340,11 @@ class _Repair:
         cause: Cause | None = None
         if finding.result is not None:
             kind, message = "recovered", recovered_result(finding, finding.result)
-            others = self._reading.message_ids - {before and before.id}
-            if message.id is None or message.id in others:
+            replaces_itself = before is not None and before.id == message.id
+            is_taken = message.id in self._reading.message_ids and not replaces_itself
+            if message.id is None or is_taken:
                 message = _with_own_id(message, paired)
-        elif (stated := own_placeholder(paired)) is not None and states_nothing(finding):
+        elif (stated := kept_placeholder(paired)) is not None and states_nothing(finding):
             message = without_mark(stated)  # another search found no more than it states
         else:
             call = _dangling_call(paired, finding)
@@ -341,7 +354,7 @@ class _Repair:
                 paired.call.ordinal,
                 self._placeholder,
                 human_follows=human_follows,
-                look_again=finding.look_again,
+                look_again=finding.look_again and cause != "malformed",
             )
         message = write_result(message, paired)
         self.messages.append(message)
@@ -360,8 +373,7 @@ class _Repair:
     def _drop(self, result: Result) -> None:
         defect: DefectKind = "orphan"
         if result.call_id in self._reading.call_ids:
-            synthetic = result.is_placeholder or result.is_foreign
-            defect = "superseded" if synthetic else "duplicate"
+            defect = "superseded" if result.is_placeholder else "duplicate"
         index, call_id = result.index, result.call_id or ""
         before = self._reading.messages[index]
         change = Change("dropped", defect, index, call_id, result.name, None, before, None)

@@ -34,7 +34,7 @@ class Result:
         part: Its position among the results of its message.
         holds_more: Whether its message holds more than results.
         is_placeholder: Whether it is a placeholder, which gives way to a real result.
-        is_foreign: Whether it is a placeholder of another package.
+        is_fake: Whether a client invented it.
         call_index: The index of the message that makes its call; None if it has no call.
     """
 
@@ -45,7 +45,7 @@ class Result:
     part: int = 0
     holds_more: bool = False
     is_placeholder: bool = False
-    is_foreign: bool = False
+    is_fake: bool = False
     call_index: int | None = None
 
     @property

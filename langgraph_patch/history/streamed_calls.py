@@ -35,6 +35,7 @@ from langgraph_patch.history.calls import (
     type_of,
     with_args,
 )
+from langgraph_patch.history.ids import UNKNOWN_TOOL
 
 REASON_KEYS: Final = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 """Where integrations put the provider's reason for the end of a stream."""
@@ -305,6 +306,9 @@ def refuse_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
 def drop_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
     """Take the truncated calls out of `message` altogether, in place.
 
+    If it says nothing then, it gets a text that names them: some providers refuse an empty message
+    in each later turn.
+
     Args:
         message: The message as LangChain merged it; it is changed.
         calls: The calls of its stream.
@@ -319,6 +323,11 @@ def drop_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
     message.invalid_tool_calls = left
     if changed and isinstance(message.content, list):
         message.content = [block for block in message.content if not _is_of_call(block, ids)]
+    if changed and not (message.tool_calls or left or message.text.strip()):
+        names = ", ".join(call.name or UNKNOWN_TOOL for call in calls if call.args is None)
+        text = f"[The model did not finish a call of {names}; it was not run.]"
+        blocks = message.content if isinstance(message.content, list) else []
+        message.content = [*blocks, {"type": "text", "text": text}] if blocks else text
     return changed
 
 

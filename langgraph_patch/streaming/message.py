@@ -89,8 +89,9 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
             `ChatAnthropic(stream_usage=False)` gives no reason: pass `ended` yourself.
 
     Returns:
-        The message. A whole message is returned as it is. If all chunks are empty, so is the
-        message: do not store it, since some providers refuse an empty message.
+        The message. A whole message is returned as it is. If nothing but
+        empty chunks and reasoning arrived, its content and its calls are empty: do not store it,
+        since some providers refuse an empty message.
 
     Raises:
         StreamError: If `chunks` holds anything but valid chunks of one message.

@@ -28,6 +28,16 @@ SENTENCES = (
     "do not have a corresponding ToolMessage",
     "INVALID_CHAT_HISTORY",
     "max_tokens",
+    "must have either content or tool_calls",
+    "text content blocks must contain non-whitespace text",
+    "Invalid `signature` in `thinking` block. The block is bound to a different conversation",
+    "thinking.signature: Field required",
+    "The final block in an assistant message cannot be `thinking`",
+    "was found without a corresponding `web_search_tool_result` block",
+    "was provided without its required 'reasoning' item",
+    "was provided without its required following item",
+    "Duplicate item found with id",
+    "Unexpected role 'user' after role 'tool'",
 )
 """What providers and LangGraph say of a broken history."""
 

@@ -1,7 +1,5 @@
 """What one search reads of a checkpointer, and what it does on errors."""
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -9,9 +7,9 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from langgraph_patch._sansio import run_async, run_sync
+from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence.checkpointer import Reader, input_before, read_older, read_place
+from langgraph_patch.evidence.checkpointer import Reader, read_older, read_place
 from support.supersteps import GO, Thread, made, ran, sent
 
 WIRE = made("wire:c1")
@@ -82,35 +80,12 @@ class Late(InMemorySaver):
         return None if self.asked < self.until else super().get_tuple(config)
 
 
-@pytest.mark.parametrize(("until", "found"), [(4, "wired"), (99, "unknown | look again")])
+@pytest.mark.parametrize(("until", "found"), [(4, "wired"), (99, "unknown")])
 def test_a_checkpoint_that_is_being_written(until: int, found: str):
     """A search waits for the current one; if that takes long, the next turn searches again."""
     thread = Thread(WIRE, sent("wired"))
     thread.saver.__class__, thread.saver.until = Late, until
     assert thread.found() == found
-
-
-class Deaf(InMemorySaver):
-    """Ignores the arguments of `list`, as some checkpointers do."""
-
-    def list(self, config: Any, **_: Any) -> Iterator[CheckpointTuple]:
-        return super().list(config)
-
-    async def alist(self, config: Any, **_: Any) -> AsyncIterator[CheckpointTuple]:
-        for saved in super().list(config):
-            yield saved
-
-
-def test_the_input_before_a_checkpoint():
-    """The newest one that is older; also where the checkpointer does not filter."""
-    thread = thread_of(9)
-    for kind in (InMemorySaver, Deaf):
-        thread.saver.__class__ = kind
-        for at, number in ((8, 7), (7, 4), (4, None)):
-            reader = Reader(thread.saver, "messages")
-            given = run_sync(input_before(reader, thread.saved[at]))
-            assert (given and number_of(given)) == number
-            assert asyncio.run(run_async(input_before(reader, thread.saved[at]))) == given
 
 
 class Broken(InMemorySaver):
@@ -152,8 +127,8 @@ def test_what_was_recorded_before_an_error_counts(caplog: pytest.LogCaptureFixtu
     """The rest is unknown until the next turn, and one WARNING reports it."""
     thread = Thread(made("mail:c1", "wire:c2"), sent("sent", None))
     thread.saver.__class__, thread.saver.left = Broken, 1
-    assert thread.found() == "sent, unknown | look again"
+    assert thread.found() == "sent, unknown"
     (record,) = caplog.records
     text = f"{TEXT} The calls are unknown until the next turn searches again."
     assert (record.levelname, record.getMessage()) == ("WARNING", text)
-    assert thread.found() == "unknown | look again, unknown | look again"
+    assert thread.found() == "unknown, unknown"

@@ -1,30 +1,34 @@
 """What models read of calls without a result: what the checkpoints recorded, or nothing."""
 
 import asyncio
+import operator
 import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.types import Command, interrupt
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import tools_condition
+from langgraph.types import Command, Send, interrupt
+from typing_extensions import TypedDict
 
-from kit import KINDS, OWN_TASKS, Agent, Desk, calls
+from kit import KINDS, OWN_TASKS, Agent, Desk, calls, loop, model_node
 from langgraph_patch import is_placeholder, validate_messages, with_patching
 from langgraph_patch._sansio import run_async
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.history.calls import read_calls
-from support.placeholder_texts import UNKNOWN, WAITED
+from support.placeholder_texts import BREAKPOINT, UNKNOWN, WAITED
 from support.savers import Counting
-from support.supersteps import ASKS, GO, Thread, found_of, made, news, ran, sent, shortly
+from support.supersteps import ASKS, GO, Thread, made, news, ran, sent, shortly
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 TURN = calls(MAIL, WIRE)
@@ -164,40 +168,39 @@ def ago(**duration: float) -> str:
 
 
 BOTH = made("mail:c1", "wire:c2")
-AGAIN = "unknown | look again"
 
 
-LATER: Any = [
-    (9, sent("sent", ASKS), "sent, awaiting_input | look again"),
-    (11, sent("sent", ASKS), "sent, awaiting_input"),
-    (9, sent("sent", None), f"sent, {AGAIN}"),
-    (11, sent("sent", None), "sent, unknown"),
-    (9, ran("tools"), f"{AGAIN}, {AGAIN}"),
-    (9, ran("tools", RuntimeError("x")), "unknown, unknown"),
-    (9, ran("tools", ("__error__", "CancelledError()")), f"{AGAIN}, {AGAIN}"),
-    (9, ran(), "unknown, unknown"),
-    (9, ran("agent", history=[GO]), "unknown, unknown"),
-]
+def test_the_next_turn_looks_again_once():
+    """However old the superstep is; not for a result, and not for what was searched for before."""
+    for written, ending in ((None, "unknown"), (ASKS, "awaiting_input"), ("sent", "sent")):
+        for age in ({"days": 400}, {"seconds": 7}):
+            thread = Thread(BOTH, sent("sent", written, ts=ago(**age)), news(BOTH))
+            assert thread.found() == f"sent, {ending}"
+            searched = thread.found(again={(1, 0), (1, 1)})
+            assert searched == f"sent, {ending}{' | final' * (written != 'sent')}"
 
 
-def test_whether_the_next_turn_looks_again(monkeypatch: pytest.MonkeyPatch):
-    """A task that began less than ten minutes ago may end, or may run again after an answer."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "Asia/Tokyo")
-        time.tzset()
-        found = [found_of(BOTH, {**s, "ts": ago(minutes=m)}, news(BOTH)) for m, s, _ in LATER]
-    time.tzset()
-    assert found == [expected for _, _, expected in LATER]
+def test_a_search_that_failed_is_made_again(caplog: pytest.LogCaptureFixture):
+    """In each turn until the checkpointer can be read."""
+    thread = Thread(BOTH, sent("sent", None))
+    thread.saver.get_tuple = fail
+    assert thread.found(again={(1, 0), (1, 1)}) == "unknown, unknown"
+    assert "The calls are unknown until the next turn searches again." in caplog.text
+
+
+def fail(_: Any) -> Any:
+    """Raise what a checkpointer may raise."""
+    raise OSError("the disk is gone")
 
 
 def test_a_run_that_is_over():
     """Nothing waits any more, and nothing is looked for again."""
     thread = Thread(BOTH, sent(None, ASKS, ts=ago(seconds=0)))
     begun = time.monotonic()
-    assert thread.found(is_over=True) == "unknown, awaiting_input"
+    assert thread.found(is_over=True) == "unknown | final, awaiting_input | final"
     assert time.monotonic() - begun < 0.3
     other = Thread(made("wire:c1"), ran("HumanInTheLoopMiddleware.after_model", ASKS))
-    assert other.found(is_over=True) == "not_started | approval"
+    assert other.found(is_over=True) == "not_started | approval | final"
 
 
 class Slow(InMemorySaver):
@@ -219,7 +222,7 @@ class Slow(InMemorySaver):
 
 @pytest.mark.parametrize(
     ("seconds", "searches", "expected", "asynchronous"),
-    [(4, 2, "sent", True), (4, 2, "sent", False), (6, 1, "unknown | look again", False)],
+    [(4, 2, "sent", True), (4, 2, "sent", False), (6, 1, "unknown", False)],
 )
 def test_a_result_that_is_being_stored(
     seconds: int, searches: int, expected: str, *, asynchronous: bool
@@ -257,7 +260,7 @@ def test_what_cannot_be_searched():
     assert asyncio.run(run_async(recover_evidence(saver, nothing, [message], []))) == Recovery()
     assert not saver.used
     search = recover_evidence(saver, nothing, [message], read_calls(message))
-    assert shortly(asyncio.run(run_async(search))) == "unknown | look again"
+    assert shortly(asyncio.run(run_async(search))) == "unknown"
 
 
 def test_a_history_under_another_key():
@@ -269,3 +272,100 @@ def test_a_history_under_another_key():
     thread.add(**ran("agent", values=values))
     assert thread.found(messages_key="chat") == "sent"
     assert thread.found() == "unknown"
+
+
+@pytest.mark.needs(langgraph="1.2")
+def test_a11_what_an_error_handler_recorded():
+    """A node failed and its error handler answered the call, while a sibling waits."""
+
+    def run(call: Any) -> Any:
+        if call["name"] == "wire":
+            interrupt("wire?")
+        raise RuntimeError("card refused")
+
+    def refund(error: Any) -> Any:
+        call = error["call"] if isinstance(error, dict) and "call" in error else error
+        return {"messages": [ToolMessage("refunded", tool_call_id=call["id"])]}
+
+    def build(model: Any, _: Any, saver: Any) -> Any:
+        builder = StateGraph(MessagesState).add_node("agent", model_node(model))
+        builder.add_node("tools", run, error_handler=refund).add_edge(START, "agent")
+        sends = lambda s: [Send("tools", c) for c in s["messages"][-1].tool_calls] or END
+        builder.add_conditional_edges("agent", sends, ["tools", END]).add_edge("tools", "agent")
+        return with_patching(builder.compile(checkpointer=saver))
+
+    agent = Agent(build, calls(("mail", {"to": "bob"}), WIRE))
+    agent.say("go")
+    agent.say("never mind")
+    assert agent.read == {"c1": "refunded", "c2": WAITED.format("wire", "c2")}
+
+
+@pytest.mark.parametrize("ending", ["waits", "ends"])
+def test_a4_two_equal_messages_without_ids(ending: str):
+    """The second payment, with the id and the arguments of the first, has a result of its own."""
+
+    class Plain(TypedDict):
+        messages: Annotated[list[Any], operator.add]
+
+    paid: list[int] = []
+
+    def pay(state: Any) -> Any:
+        if len(paid) == 1 and ending == "waits":
+            interrupt("pay again?")
+        paid.append(1)
+        return {"messages": [ToolMessage(f"paid {len(paid)}", tool_call_id="c1", name="wire")]}
+
+    def build(model: Any, _: Any, saver: Any) -> Any:
+        builder = StateGraph(Plain).add_node("agent", model_node(model)).add_node("tools", pay)
+        builder.add_edge(START, "agent").add_edge("tools", "agent")
+        builder.add_conditional_edges("agent", tools_condition)
+        return with_patching(builder.compile(checkpointer=saver), model_node="agent")
+
+    agent = Agent(build, calls(WIRE), AIMessage("ok"), calls(WIRE))
+    for text in ("pay", "pay again", "never mind"):
+        agent.say(text)
+    texts = [m.text for m in agent.model.seen[-1] if m.type == "tool"]
+    assert texts[0] == "paid 1"
+    assert (texts[1] == "paid 2") is (ending == "ends")
+    assert "paid 1" not in texts[1:]
+
+
+@pytest.mark.parametrize("given", ["compiled", "at the call", "every node", "nowhere"])
+def test_b5_a_breakpoint(given: str):
+    """The model reads that the graph pauses before the tool; `reconcile` is asked all the same."""
+    asked: list[Any] = []
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        at = {"compiled": ["tools"], "every node": "*"}.get(given)
+        graph = loop(model, tools).compile(checkpointer=saver, interrupt_before=at)
+        return with_patching(graph, reconcile={"mail": asked.append})
+
+    agent = Agent(build, calls(("mail", {"to": "bob"})))
+    options: Any = {"interrupt_before": ["tools"]} if given in ("at the call", "nowhere") else {}
+    agent.say("book it", **options)
+    if given == "every node":
+        agent.run(None)
+    agent.say("never mind", **({} if given == "nowhere" else options))
+    if given == "every node":
+        agent.run(None)
+        agent.run(None)
+    text = UNKNOWN if given == "nowhere" else BREAKPOINT
+    assert agent.results == {"c1": text.format("mail", "c1")}
+    assert [(call.cause, call.detail) for call in asked[:1]] == [
+        ("unknown", None if given == "nowhere" else "breakpoint")
+    ]
+    assert agent.desk.did == {}
+
+
+def test_b5_a_run_that_went_on_from_the_breakpoint():
+    """What its task recorded counts."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        graph = loop(model, tools).compile(checkpointer=saver, interrupt_before=["tools"])
+        return with_patching(graph)
+
+    agent = Agent(build, calls(WIRE))
+    agent.say("book it")
+    agent.run(None)
+    agent.say("never mind")
+    assert agent.results == {"c1": WAITED.format("wire", "c1")}

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from kit import BARE, Agent, Desk, StrictModel, above, calls, lines, loop, model_node, patched
 from langgraph_patch import is_placeholder, with_patching
+from langgraph_patch.errors import GraphError
 from langgraph_patch.graph.coverage import replace_tool_node, tool_node_in
 
 TWO = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
@@ -159,6 +160,7 @@ LEFT = "leaves calls at the end of the history alone in"
 HINT = " (if one of them calls a model, name it in model_node) "
 TOOLS = "does not touch the tool nodes "
 WHOLE = "repairs the whole history of "
+SOME = "repairs the whole history, but for calls of a frontend at its end, of "
 LOST = (
     "cannot recover results beside a pause or an error, unless each call is a task of its own "
     "(record=True), in the tool nodes "
@@ -176,8 +178,15 @@ def judged(model: Any, _: Any) -> Any:
     ("build", "expected"),
     [
         (judged, f"{WHOLE}'agent'; {LEFT}{HINT}'judge'"),
-        (loop, f"{WHOLE}'agent'; {TOOLS}'tools'; {LOST}'tools'"),
-        (lambda *parts: BARE["create_agent"](*parts, None), f"{WHOLE}'model'; {TOOLS}'tools'"),
+        (loop, f"{SOME}'agent'; {TOOLS}'tools'; {LOST}'tools'"),
+        *(
+            (lambda *parts, kind=kind: BARE[kind](*parts, None), f"{SOME}'{model}'; {TOOLS}'tools'")
+            for kind, model in (("create_agent", "model"), ("react_v2", "agent"))
+        ),
+        (
+            lambda *parts: BARE["react_v1"](*parts, None),
+            f"{SOME}'agent'; {TOOLS}'tools'; {LOST}'tools'",
+        ),
     ],
 )
 def test_the_log_lists_what_is_covered(build: Any, expected: str, caplog: Any):
@@ -194,12 +203,11 @@ class Topic(TypedDict):
     topic: str
 
 
-def test_a_graph_without_a_history(caplog: Any):
-    """It is returned as it is, and one line says so."""
+def test_a_graph_without_a_history():
+    """The error names the keys that the state has."""
     graph = above(lambda _: None, state=Topic).compile()
-    caplog.set_level(logging.INFO, logger="langgraph_patch")
-    assert with_patching(graph) is graph
-    assert caplog.messages == ["with_patching found no node that reads a history: nothing to patch"]
+    with pytest.raises(GraphError, match=r"No node reads .*'messages'.* state keys are: 'topic'"):
+        with_patching(graph)
 
 
 # --- the functions ------------------------------------------------------------------------

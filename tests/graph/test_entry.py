@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import logging
+from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
-from langgraph.channels import EphemeralValue, Topic
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.errors import GraphRecursionError
-from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import CachePolicy, Overwrite
-from typing_extensions import TypedDict
 
-from kit import BARE, Agent, above, calls, lines
+from kit import BARE, Agent, above, calls, lines, model_node
 from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from support.placeholder_texts import UNKNOWN
@@ -33,41 +32,7 @@ def ok(state: Any) -> dict[str, Any]:
     return {"messages": [AIMessage("ok")]}
 
 
-# --- what the input has for one superstep ------------------------------------------------
-
-
-class Hinted(TypedDict):
-    """A history, and what the input says of this run alone."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-    hint: Annotated[str, EphemeralValue(str)]
-    papers: Annotated[list[str], Topic(str)]
-    kept: Annotated[list[str], Topic(str, accumulate=True)]
-
-
-@pytest.mark.parametrize(
-    ("value", "routed"), [({"hint": "H"}, False), ({"papers": ["p"]}, True), ({}, False)]
-)
-def test_what_lives_for_one_step_reaches_the_first_node(value: Any, *, routed: bool):
-    """In a damaged turn the first node sees what it sees in a valid one, and repairs the turn."""
-
-    def model(state: Any) -> dict[str, Any]:
-        refuse(state["messages"])
-        return {"messages": [AIMessage(f"{state.get('hint')} {state.get('papers')}")]}
-
-    builder = StateGraph(Hinted).add_node("model", model)
-    if routed:
-        builder.add_conditional_edges(START, lambda _: "model", ["model"])
-    else:
-        builder.add_edge(START, "model")
-    graph = with_patching(builder, model_node="model").compile(checkpointer=InMemorySaver())
-    for place, messages in ("valid", [GO]), ("damaged", OPEN):
-        config: Any = {"configurable": {"thread_id": place}}
-        after = graph.invoke({"messages": messages, "kept": ["k"], **value}, config)["messages"]
-        assert validate_messages(after) == []
-        assert after[-1].text == f"{value.get('hint')} {value.get('papers')}"
-    steps = len(list(graph.get_state_history(config)))
-    assert steps == (3 if value else 4)
+# --- a key that only the input has ---------------------------------------------------------
 
 
 class Question(MessagesState):
@@ -107,19 +72,6 @@ def test_the_entry_check_is_never_answered_from_a_cache():
     it.config = {"configurable": {"thread_id": "2"}}
     it.run({"messages": [*old, NEVER]})
     assert it.results["c1"] == UNKNOWN.format("mail", "c1")
-
-
-@pytest.mark.parametrize("limit", [2, 3])
-def test_the_repair_does_not_count_against_the_recursion_limit(limit: int):
-    """A damaged turn ends where a healthy turn of the bare graph does, at every limit."""
-    bare = above(lambda _: None, ok).compile()
-    for graph, messages in ((bare, [GO]), (with_patching(bare, model_node="node2"), OPEN)):
-        config: Any = {"recursion_limit": limit}
-        if limit < 3:
-            with pytest.raises(GraphRecursionError):
-                graph.invoke({"messages": messages}, config)
-        else:
-            assert graph.invoke({"messages": messages}, config)["messages"][-1].text == "ok"
 
 
 # --- a patch node that was placed by hand --------------------------------------------------
@@ -166,3 +118,69 @@ def test_a_key_that_the_state_does_not_have():
     assert it.history == OPEN
     with pytest.raises(OptionError, match="messages_key=3: expected the name of a state key"):
         PatchNode(messages_key=3)
+
+
+def beside(_: Any, __: Any, saver: Any) -> Any:
+    """A patch node that starts together with another node."""
+    builder = StateGraph(MessagesState).add_node("patch", PatchNode()).add_node("model", ok)
+    builder.add_node("other", lambda _: None).add_edge(START, "other").add_edge(START, "patch")
+    return builder.add_edge("patch", "model").compile(checkpointer=saver)
+
+
+def in_a_function(_: Any, __: Any, saver: Any) -> Any:
+    """A function that calls the patch node."""
+    return above(RunnableLambda(patch_node.invoke), ok).compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("build", [beside, in_a_function])
+def test_a_patch_node_in_a_place_where_messages_would_be_lost(build: Any):
+    """The first run says what to do, also of a valid history; nothing is written."""
+    it = Agent(build)
+    with pytest.raises(GraphError, match="add it as a node of its own that runs alone"):
+        it.say("go")
+    assert lines(it.history) == ["human: go"]
+    assert patch_node.invoke({"messages": OPEN})["messages"].value != OPEN
+
+
+def enrichment(model: Any, tools: Any, saver: Any) -> Any:
+    """An answer tool that no `ToolNode` has, and a node behind it that may fail."""
+
+    class Research(MessagesState):
+        topic: str
+
+    def check(state: Any) -> Any:
+        if state["topic"] == "bad":
+            raise RuntimeError("no such topic")
+        call = state["messages"][-1].tool_calls[0]
+        return {"messages": [ToolMessage("ok", tool_call_id=call["id"])]}
+
+    def where(state: Any) -> Any:
+        names = [call["name"] for call in state["messages"][-1].tool_calls]
+        return "check" if names == ["Info"] else "tools" if "mail" in names else END
+
+    builder = StateGraph(Research).add_node("agent", model_node(model)).add_node("check", check)
+    builder.add_node("tools", ToolNode(tools)).add_edge(START, "agent").add_edge("tools", "agent")
+    builder.add_conditional_edges("agent", where, ["check", "tools", END])
+    return with_patching(builder.compile(checkpointer=saver))
+
+
+def test_b3_a_call_that_no_tool_node_has_and_whose_node_failed():
+    """An input ended the task that would have answered it: it is answered, and no frontend's."""
+    it = Agent(enrichment, calls(("Info", {"text": "x"})), "ok", calls(("Info", {}), first=2))
+    it.model.script[1] = AIMessage("again")
+    with pytest.raises(RuntimeError, match="no such topic"):
+        it.run({"topic": "bad"})
+    it.run({"topic": "good"})
+    assert it.model.seen[-1][-1].type == "tool"
+    assert it.history[-1].text == "again"
+
+
+def test_b3_an_open_call_of_a_frontend_stays_open(caplog: Any):
+    """A client that only synchronises its state abandons nothing; the log names the call."""
+    caplog.set_level(logging.INFO, logger="langgraph_patch")
+    it = Agent(enrichment, calls(("Confirm", {})))
+    it.graph.update_state(it.config, {"messages": [GO, calls(("Confirm", {}))]}, as_node="agent")
+    with pytest.raises(ValueError, match="c1"):
+        it.run({"topic": "good"})
+    assert it.results == {}
+    assert "left open, as calls of a frontend: Confirm" in caplog.messages

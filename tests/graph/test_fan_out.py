@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
-from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import pytest
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
-from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import (
     InjectedState,
@@ -19,11 +18,12 @@ from langgraph.prebuilt import (
     ToolRuntime,
 )
 from langgraph.runtime import Runtime
-from langgraph.types import Command, interrupt
+from langgraph.types import CachePolicy, Command, interrupt
 from typing_extensions import TypedDict
 
-from kit import STATES, Agent, StrictModel, calls, history_of, loop, model_node
+from kit import BARE, STATES, Agent, Desk, StrictModel, above, calls, history_of, loop, model_node
 from langgraph_patch import with_patching
+from langgraph_patch.errors import GraphError
 from support.placeholder_texts import FAILED, WAITED
 
 MAIL = ("mail", {"to": "bob"})
@@ -260,28 +260,6 @@ def test_a_router_behind_the_tools_runs_once_and_sees_all_results():
     assert len(agent.model.seen) == 1
 
 
-def test_the_superstep_of_the_router_does_not_count():
-    """The recursion limit ends a run where it ends the bare run."""
-
-    @tool
-    def fail(text: str) -> str:
-        """Raise."""
-        raise RuntimeError(text)
-
-    def play(limit, *, record):
-        model = StrictModel(script=[calls(*[("fail", {"text": "x"})] * 2, first=n) for n in (1, 3)])
-        graph = with_patching(with_router_behind([])(model, [fail]).compile(), record=record)
-        with suppress(GraphRecursionError):
-            graph.invoke({"messages": [HumanMessage("go")]}, {"recursion_limit": limit})
-            return "end", len(model.seen)
-        return "limit", len(model.seen)
-
-    limits = range(2, 7)
-    ends = [play(n, record=True) for n in limits]
-    assert ends == [play(n, record=False) for n in limits]
-    assert {end for end, _ in ends} == {"limit", "end"}
-
-
 def test_a_join_behind_the_tools():
     """An edge from several nodes waits for all calls."""
     order: list[Any] = []
@@ -297,15 +275,26 @@ def test_a_join_behind_the_tools():
     assert order == ["beside", 4]
 
 
-@pytest.mark.parametrize("are_twins", [False, True])
-def test_two_nodes_that_lead_to_the_tools_at_once_run_each_call_once(are_twins):
-    """The bare graph runs the tool node once. Equal calls of one message are two calls."""
+def two_nodes(model: Any, tools: Any, saver: Any) -> Any:
+    """Two nodes side by side lead to one `ToolNode`."""
     edges = [(START, "agent"), ("agent", "one"), ("agent", "two"), ("one", "tools")]
-    message = calls(MAIL, MAIL) if are_twins else TWO_MAILS
-    if are_twins:
-        message.tool_calls[1]["id"] = "c1"
     build = chain(*edges, ("two", "tools"), one=lambda _: None, two=lambda _: None)
-    agent = Agent(recorded(build), message, recover=False)
+    return recorded(build)(model, tools, saver)
+
+
+def test_two_nodes_that_lead_to_the_tools_at_once():
+    """No call runs twice: the run fails before it, with an error that says what to do."""
+    agent = Agent(two_nodes, TWO_MAILS)
+    with pytest.raises(GraphError, match="Two nodes of one superstep lead to 'tools'"):
+        agent.say("go")
+    assert agent.desk.did.total() == 0
+
+
+def test_twins_are_two_calls():
+    """Two equal calls of one message, with one id, run once each."""
+    message = calls(MAIL, MAIL)
+    message.tool_calls[1]["id"] = "c1"
+    agent = Agent("recorded", message, recover=False)
     agent.say("go")
     assert agent.desk.did.total() == 2
 
@@ -355,7 +344,31 @@ def goto(state) -> Command[Literal["tools"]]:
     return Command(goto="tools" if state["messages"][-1].tool_calls else END)
 
 
+def with_options(**options: Any) -> Any:
+    """A loop whose tool node was added with options."""
+
+    def build(model: Any, tools: Any) -> Any:
+        builder = loop(model, tools)
+        builder.nodes.pop("tools")
+        return builder.add_node("tools", ToolNode(tools), **options)
+
+    return build
+
+
+def handled(error: Any) -> Any:
+    """An error handler that reads the state."""
+    raise AssertionError(error.state["messages"])
+
+
+def with_defaults(model: Any, tools: Any) -> Any:
+    """A loop with an error handler for all nodes."""
+    return loop(model, tools).set_node_defaults(error_handler=handled)
+
+
 UNRECORDED = {
+    "has a cache": with_options(cache_policy=CachePolicy(key_func=lambda s: s["messages"][-1].id)),
+    "has an error handler": with_options(error_handler=handled),
+    "an error handler, which would get the call": with_defaults,
     "an edge from several nodes": chain(
         (START, "agent"), (START, "beside"), (["agent", "beside"], "tools"), beside=lambda _: None
     ),
@@ -366,7 +379,7 @@ UNRECORDED = {
 
 @pytest.mark.parametrize("reason", UNRECORDED)
 def test_a_warning_names_what_cannot_be_recorded(reason, caplog):
-    """It names the node and the reason, and the calls run as one task."""
+    """A3, B6: it names the node and the reason, and the calls run as one task."""
     caplog.set_level(logging.WARNING, logger="langgraph_patch")
     agent = Agent(recorded(UNRECORDED[reason]), TWO_MAILS)
     (record,) = caplog.records
@@ -376,3 +389,24 @@ def test_a_warning_names_what_cannot_be_recorded(reason, caplog):
     assert reason in record.getMessage()
     agent.say("go")
     assert agent.desk.did == {"mail al": 1, "mail bob": 1}
+
+
+def test_b7_a_graph_that_sends_each_call_is_left_as_it_is(caplog):
+    """No node, no superstep, no checkpoint more; and without any `ToolNode` a WARNING says so."""
+    model = StrictModel(script=[TWO_MAILS])
+    for kind in ("create_agent", "react_v2"):
+        bare = BARE[kind](model, Desk().tools(), None)
+        added = with_patching(bare, record=True).nodes.keys() - bare.nodes.keys()
+        assert added == {"patch_tool_calls"}
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    with_patching(above(model_node(model)), record=True)
+    assert caplog.messages == ["record=True records nothing: no node of the graph is a ToolNode"]
+
+
+@pytest.mark.needs(langgraph="1.2")
+def test_b7_a_timeout_for_all_nodes():
+    """The node with the routers of a `ToolNode` accepts it, as it can be awaited."""
+    builder = with_router_behind([])(StrictModel(), Desk().tools())
+    graph = with_patching(builder.set_node_defaults(timeout=9.0), record=True).compile()
+    answer = asyncio.run(graph.ainvoke({"messages": [HumanMessage("go")]}))
+    assert answer["messages"][-1].text == "done"

@@ -17,7 +17,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
 from langgraph.func import task
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.managed import RemainingSteps
 from langgraph.types import Command, Send, interrupt
 
 from kit import above
@@ -80,12 +79,12 @@ READ: list[tuple[Any, Any, Any]] = [
     (lg.node_of, "node1", None),
     (lg.runs_alone, True, True),
     (lg.has_interrupts, False, False),
+    (lg.breakpoints_of, frozenset(), frozenset()),
     (lg.pending_sends, (), ()),
-    (lg.sent_payload, None, None),
     (lg.writes_at_exit, False, False),
     (lambda c: type(lg.checkpoint_before_run(c)), str, type(None)),
     (lg.graph_namespace, "", ""),
-    (lambda c: lg.is_node_of_task(c, print), False, False),
+    (lambda c: lg.is_called_by_node(c, print), True, False),
 ]
 """What is read of a config; its value in a node, and outside of a graph."""
 
@@ -152,13 +151,13 @@ def test_values_of_are_fresh_in_a_router():
     assert values == [({"note": "new"}, {})]
 
 
-def test_is_node_of_task():
-    """True for the runnable that LangGraph runs as the node, not for one that a function calls."""
+def test_is_called_by_node():
+    """False for the runnable that is the node, True for one that a function of the node calls."""
     found: list[tuple[str, bool]] = []
 
     class Own(Runnable[Any, Any]):
         def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> None:
-            found.append((lg.node_of(config or {}) or "", lg.is_node_of_task(config or {}, self)))
+            found.append((lg.node_of(config or {}) or "", lg.is_called_by_node(config or {}, self)))
 
     own = Own()
 
@@ -166,23 +165,7 @@ def test_is_node_of_task():
         own.invoke(state, config)
 
     above(own, calls).compile().invoke(QUESTION)
-    assert found == [("node1", True), ("node2", False)]
-
-
-def test_sent_payload():
-    """A task that a `Send` made finds it, also in its router; an edge's task finds none."""
-    found: list[Any] = []
-    node = noting(lg.sent_payload, found)
-
-    def router(_: Any, config: RunnableConfig) -> str:
-        found.append(lg.sent_payload(config))
-        return END
-
-    builder = above(node).add_node("sent", node)
-    builder.add_conditional_edges("node1", lambda _: [Send("sent", ["a"]), Send("sent", ["b"])])
-    builder.add_conditional_edges("sent", router).compile().invoke(QUESTION)
-    assert found[0] is None
-    assert sorted(found[1:]) == [["a"], ["a"], ["b"], ["b"]]
+    assert found == [("node1", False), ("node2", True)]
 
 
 # --- the thread ------------------------------------------------------------------------------
@@ -254,24 +237,6 @@ async def test_show_in_updates():
     lg.show_in_updates({}, {})  # outside of a graph it does nothing
 
 
-def test_allow_one_more_superstep():
-    """The limit of the run is one higher, and so is what a managed value says of it."""
-
-    class Counted(State):
-        remaining: RemainingSteps
-
-    remaining: list[int] = []
-
-    def node(state: Any, config: RunnableConfig) -> None:
-        remaining.append(state["remaining"])
-        lg.allow_one_more_superstep(config)
-
-    last = lambda state: remaining.append(state["remaining"])
-    above(node, last, state=Counted).compile().invoke(QUESTION, {"recursion_limit": 2})
-    assert remaining[0] == remaining[1]
-    lg.allow_one_more_superstep({})  # outside of a graph it does nothing
-
-
 def test_input_ended_tasks_of_any_kind():
     """Tasks of edges, joins and `Send`s count, whether they asked, failed, or never began."""
     seen = []
@@ -290,3 +255,17 @@ def test_input_ended_tasks_of_any_kind():
         if text == "join" and len(seen) > 2:
             graph.invoke(None, THREAD, durability="exit")
     assert seen == [False, True, True, True]
+
+
+def test_breakpoints_of():
+    """Those of the compiled graph and of the call; None is every node."""
+    for compiled, call, expected in (((), ["b"], {"b"}), (["a"], None, {"a"}), ((), "*", None)):
+        found: list[Any] = []
+        builder = above(lambda _: None).add_node("a", lambda _: None).add_node("b", lambda _: None)
+        builder.add_node("first", noting(lg.breakpoints_of, found)).add_edge(START, "first")
+        graph = builder.compile(checkpointer=InMemorySaver(), interrupt_before=compiled)
+        options = {} if call is None else {"interrupt_before": call}
+        graph.invoke(QUESTION, THREAD, **options)
+        if not found:  # it pauses before this node, too
+            graph.invoke(None, THREAD, **options)
+        assert found == [expected]

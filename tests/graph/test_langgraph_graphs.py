@@ -62,6 +62,7 @@ def test_keys():
     builder = build(nothing).add_node("own", nothing, input_schema=Note)
     assert set(lg.schema_keys(builder)) == set(lg.output_keys(builder)) == {"messages", "note"}
     assert lg.output_keys(StateGraph(State, output_schema=Note)) == ("note",)
+    assert {"messages", "note"} <= set(lg.channel_names(builder))
     assert (set(lg.keys_read_by(builder, "node1")), set(lg.keys_read_by(builder, "own"))) == (
         {"messages", "note"},
         {"note"},
@@ -214,6 +215,8 @@ def test_take_edges_and_put_branches():
     assert (builder.edges, dict(builder.branches)) == (set(), {})
     (branch,) = branches.values()
     assert (branch.ends, branch.input_schema) == ({"node1": "node1", "node2": "node2"}, State)
+    path, ends, schema = lg.parts_of_branch(branch)
+    assert (path, ends, schema) == (branch.path, branch.ends, branch.input_schema)
     lg.put_branch(builder, START, "router", branch, ends={"node2": "node2"})
     assert builder.branches[START]["router"].ends == {"node2": "node2"}
     assert builder.compile().invoke(QUESTION)["note"] == "node2"
@@ -370,3 +373,11 @@ def test_the_nodes_around_the_model_of_the_prebuilt_agents():
         "pre_model_hook",
         "Around.before_model",
     }
+
+
+def test_handles_errors():
+    """An error handler of a node, or one of all nodes, is known before the graph is compiled."""
+    builder = build(nothing).add_node("other", nothing, error_handler=lambda _: None)
+    assert [lg.handles_errors(builder, node) for node in ("node1", "other")] == [False, True]
+    builder.set_node_defaults(error_handler=lambda _: None)
+    assert lg.handles_errors(builder, "node1")

@@ -209,6 +209,19 @@ def test_what_starts_tasks():
     assert lg.due_channels({"__pregel_tasks": []}) == []
 
 
+def test_a15_what_a_deferred_node_waits_for():
+    """Until the graph comes to its end, the channel of the node starts nothing."""
+    saver = InMemorySaver()
+    builder = build(nothing, nothing).add_node("late", nothing, defer=True)
+    builder.add_edge(START, "late").compile(checkpointer=saver).invoke(QUESTION, THREAD)
+    stored = [each.checkpoint["channel_values"] for each in reversed(checkpoints(saver))]
+    assert [*stored[2]["branch:to:late"]] == [None, False]
+    assert [sorted(lg.due_channels(each)) for each in stored[1:]] == [
+        *(["branch:to:node1"], ["branch:to:node2"], ["branch:to:late"], []),
+    ]
+    assert lg.trigger_values(stored[3]) == {"branch:to:late": None}
+
+
 def test_root_channel():
     """A state that is a single value has one channel."""
     builder = StateGraph(Annotated[list[Any], operator.add])

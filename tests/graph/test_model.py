@@ -10,7 +10,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, trim_messages
+from langchain_core.messages import AIMessage, HumanMessage, trim_messages
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
 from langgraph.func import entrypoint
@@ -19,7 +19,6 @@ from pydantic import BaseModel
 from kit import BARE, Agent, Desk, StrictModel, calls, loop, streamed
 from langgraph_patch import patch_model
 from langgraph_patch.errors import ModelError, OptionError
-from support.placeholder_texts import DEEPAGENTS_CANCELLED
 
 BROKEN = [HumanMessage("go"), calls(("wire", {})), HumanMessage("never mind")]
 REPAIRED = ["human", "ai", "tool", "human"]
@@ -192,28 +191,23 @@ async def test_a_cut_call_is_left_in_invalid_tool_calls():
     assert all("was not run" in read[-1].text for read in model.seen[1:])
 
 
-FOREIGN = ToolMessage(DEEPAGENTS_CANCELLED.format("wire", "c1"), tool_call_id="c1")
-"""What deepagents writes, which may be false."""
-
-
 WIRED = {"wire": lambda call: f"wired by {call.tool_call_id}"}
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, FOREIGN.text),
-        ({"placeholder": "no answer", "replace_foreign": True}, "no answer"),
-        ({"reconcile": WIRED, "replace_foreign": True}, "wired by c1"),
+        ({"placeholder": "no answer"}, "no answer"),
+        ({"reconcile": WIRED}, "wired by c1"),
     ],
 )
 def test_options_are_those_of_the_repair(options, text):
     """Each of them reaches the repair, and `on_patch` gets every one."""
     model, patches = StrictModel(), []
     patched = patch_model(model, on_patch=lambda *given: patches.append(given), **options)
-    patched.invoke([*BROKEN[:2], FOREIGN, BROKEN[2]])
+    patched.invoke(BROKEN)
     assert model.seen[0][2].text == text
-    assert len(patches) == (text != FOREIGN.text)
+    assert len(patches) == 1
 
 
 def test_recorded_results_are_recovered_in_a_node_that_trims():

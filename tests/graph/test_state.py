@@ -13,17 +13,15 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
-from langgraph.channels import BinaryOperatorAggregate
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.types import Command, Overwrite
 from typing_extensions import TypedDict
 
 from kit import Agent, DeltaState, PydanticState, above, calls, history_of, lines, patched
-from langgraph_patch import PatchNode, is_placeholder, patch_messages, patch_node, validate_messages
+from langgraph_patch import PatchNode, patch_messages, patch_node, validate_messages
 from langgraph_patch.graph.state import (
     messages_in,
     replace_values,
-    tail_writes,
     values_in,
 )
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
@@ -76,18 +74,12 @@ def shown(value: Any) -> Any:
 # --- nodes that only repair ------------------------------------------------------------------
 
 
-def with_patch_node(*beside: str) -> Callable[..., Any]:
-    """A graph in which the patch node is placed by hand, alone or beside another node."""
-
-    def build(_: Any, __: Any, saver: Any) -> Any:
-        builder = StateGraph(State).add_node("patch", PatchNode(recover=False))
-        builder.add_node("model", returning({"messages": [FINE]}))
-        builder.add_edge(START, "patch").add_edge("patch", "model")
-        for name in beside:
-            builder.add_node(name, lambda _: {"note": "beside"}).add_edge(START, name)
-        return builder.compile(checkpointer=saver)
-
-    return build
+def with_patch_node(_: Any, __: Any, saver: Any) -> Any:
+    """A graph in which the patch node is placed by hand."""
+    builder = StateGraph(State).add_node("patch", PatchNode(recover=False))
+    builder.add_node("model", returning({"messages": [FINE]}))
+    builder.add_edge(START, "patch").add_edge("patch", "model")
+    return builder.compile(checkpointer=saver)
 
 
 PLACES: dict[str, tuple[str, Callable[[], Agent]]] = {
@@ -95,8 +87,7 @@ PLACES: dict[str, tuple[str, Callable[[], Agent]]] = {
         "patch_tool_calls",
         lambda: patched(Agent(one_node(returning({"messages": [FINE]}))), recover=False),
     ),
-    "patch node": ("patch", lambda: Agent(with_patch_node())),
-    "patch node beside another": ("patch", lambda: Agent(with_patch_node("beside"))),
+    "patch node": ("patch", lambda: Agent(with_patch_node)),
 }
 
 
@@ -119,25 +110,7 @@ def test_f18_f46_a_node_that_only_repairs(place: str, *, asynchronous: bool):
     assert "custom" not in chunks
 
 
-def test_a_patch_node_beside_another_where_nothing_can_be_removed():
-    """With such a reducer it writes nothing, and reports nothing."""
-    reported: list[Any] = []
-    node = PatchNode(recover=False, on_patch=lambda *each: reported.append(each))
-
-    def build(_: Any, __: Any, saver: Any) -> Any:
-        builder = above(node, state=REDUCERS["operator_add"]).add_node("beside", lambda _: None)
-        return builder.add_edge(START, "beside").compile(checkpointer=saver)
-
-    it = Agent(build)
-    chunks = it.stream({"messages": [*OPEN, NEVER]})
-    assert {"node1": None} in chunks
-    assert it.history == [*OPEN, NEVER]
-    assert reported == []
-
-
-@pytest.mark.parametrize(
-    ("place", "answered"), [("START", True), ("patch node beside another", False)]
-)
+@pytest.mark.parametrize(("place", "answered"), [("START", True), ("patch node", False)])
 def test_calls_that_get_other_ids(place: str, *, answered: bool):
     """They are edited in their places; clients see the new messages."""
     node, make = PLACES[place]
@@ -362,18 +335,3 @@ def test_values_of_a_state_of_any_form():
 def refusing(left: Any, right: Any) -> Any:
     """A reducer that accepts nothing."""
     raise ValueError("no")
-
-
-def test_what_writes_the_end_of_a_history():
-    """Two writes that remove and add it; None if the channel or a message does not allow that."""
-    first, second = tail_writes(BinaryOperatorAggregate(list, add_messages), PATCH) or []
-    assert lines([m for m in first if not isinstance(m, RemoveMessage)]) == [
-        "ai c1 c2: ", "human: never mind", *NEW,
-    ]  # fmt: skip
-    assert lines(second) == ["ai c1 c2: ", *NEW, "human: never mind"]
-    assert tail_writes(BinaryOperatorAggregate(list, operator.add), PATCH) is None
-    assert tail_writes(BinaryOperatorAggregate(list, refusing), PATCH) is None
-    assert tail_writes(None, PATCH) == [first, second]
-    without_id = patch_messages([HumanMessage("go"), BOTH, HumanMessage("never mind")])
-    assert tail_writes(None, without_id) is None
-    assert sum(map(is_placeholder, second)) == 2

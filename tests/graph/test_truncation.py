@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import operator
 from functools import partial
 from itertools import product
 from typing import Annotated, Any
@@ -36,6 +37,7 @@ from langgraph_patch import (
     validate_messages,
     with_patching,
 )
+from langgraph_patch.errors import UnfinishedError
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 
@@ -672,3 +674,67 @@ def test_a_structured_answer_is_asked_for_again(protects):
     assert result["structured_response"] == Answer(to="al")
     assert len(model.seen) == 2
     assert validate_messages(result["messages"]) == []
+
+
+# --- a node that does not stop asking ------------------------------------------------------------
+
+
+def insisting(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    """The node of LangGraph's tutorial: it asks until the message has calls or content."""
+
+    def assistant(state: Any) -> Any:
+        messages = state["messages"]
+        while True:
+            answer = model.invoke(messages)
+            if answer.tool_calls or answer.text:
+                return {"messages": [answer]}
+            messages = [*messages, HumanMessage("Respond with a real output.")]
+
+    builder = loop(model, tools)
+    builder.nodes.pop("agent")
+    graph = builder.add_node("agent", assistant).compile(checkpointer=saver)
+    return with_patching(graph, **options)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_b1_a_node_that_asks_until_its_model_answers(*, asynchronous: bool):
+    """The third message in a row that the model did not finish is an error; no call runs."""
+    script = [streamed(("mail", '{"to": "bo'), reason="length") for _ in range(9)]
+    agent = Agent(insisting, *script, asynchronous=asynchronous)
+    agent.model.streaming = True
+    with pytest.raises(UnfinishedError, match="'agent' did not finish its message 3 times"):
+        agent.say("go")
+    assert (len(agent.model.seen), agent.desk.did) == (3, {})
+    agent.model.script = [streamed(("mail", '{"to": "bo'), reason="length"), AIMessage("hi")]
+    agent.say("go on")
+    assert agent.history[-1].text == "hi"
+
+
+@pytest.mark.parametrize("form", ["two commands", "one key twice"])
+def test_b2_a_node_that_returns_several_commands(form: str, caplog: Any):
+    """As deepagents with `skills=` does: the model is asked again, or a WARNING says it is not."""
+    script = [streamed(("mail", '{"to": "bo'), reason="length"), AIMessage("hi")]
+    model = StrictModel(script=script, streaming=True)
+
+    def call(state: Any) -> Any:
+        first = Command(update={"messages": [model.invoke(state["messages"])]})
+        others = {"notes": ["n"]} if form == "two commands" else {"messages": []}
+        return [first, Command(update=others)]
+
+    graph = of_one_node(call, Noted)
+    history = play(graph)
+    warned = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    if form == "two commands":
+        assert [m.type for m in history] == ["human", "ai", "tool", "ai"]
+        assert (history[-1].text, warned) == ("hi", [])
+        assert graph.get_state({"configurable": {"thread_id": "1"}}).values["notes"] == ["n"]
+    else:
+        assert len(model.seen) == 1
+        assert len(warned) == 1
+        assert warned[0].startswith("the turn of thread '1' may end here")
+
+
+class Noted(MessagesState):
+    """A state with a second key."""
+
+    notes: Annotated[list[str], operator.add]

@@ -309,7 +309,8 @@ def test_a_graph_in_which_nothing_reads_the_history():
         with_patching(above(note, state=Chats), messages_key="chat")
     assert str(caught.value) == (
         "No node reads the state key 'chat', so there is nothing to patch: give the key of the "
-        "history with messages_key=... The state keys are: 'chat', 'messages', 'notes'. "
+        "history with messages_key=... Keys that hold messages: 'chat', 'messages'. "
+        "The state keys are: 'chat', 'messages', 'notes'. "
         "The nodes are: 'node1'."
     )
     builder = above(above(note, state=Chats).compile(), state=Narrow)
@@ -318,14 +319,15 @@ def test_a_graph_in_which_nothing_reads_the_history():
 
 
 def test_a_model_node_that_is_not_there():
-    """One wrong name among right ones is named, with the nodes that there are."""
+    """B9: one wrong name among right ones is named, with the nodes that can call a model."""
     builder = plain("plan", "act").add_node("inner", plain("deep").compile())
     builder.add_node("tools", ToolNode(Desk().tools())).add_edge(START, "inner")
-    expected = r"no node called 'missing' can call.*'plan', 'act', 'inner', 'inner\.deep', 'tools'"
+    expected = r"no node called 'missing' can call a model: .*'plan', 'act', 'inner\.deep'\.$"
     for names, message in (
         (["plan", "missing"], expected),
+        ("plam", r"no node called 'plam' .* Did you mean 'plan'\?"),
         ("tools", "no node called 'tools' can call a model"),
-        ("inner", r"no node called 'inner' can call.*name the node in it, such as 'team.agent'"),
+        ("inner", r"no node called 'inner' can call.* Did you mean 'inner\.deep'\?"),
     ):
         with pytest.raises(GraphError, match=message):
             with_patching(builder, model_node=names)

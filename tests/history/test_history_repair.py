@@ -200,15 +200,14 @@ def test_dangling_calls_are_those_that_get_placeholders():
 
 @pytest.mark.parametrize("cause", ["unknown", "awaiting_input"])
 def test_a_marked_placeholder_is_searched_for_once_more(cause):
-    """What is found then, also the same, is written without the mark."""
+    """What is found then, also the same, is written without the mark, unless the search failed."""
     history = with_finding(Finding(cause, look_again=True)).messages
     assert history[1].additional_kwargs == {PLACEHOLDER_KEY: {"cause": cause, "look_again": True}}
     assert is_quiet(history)
     reading = read_if_damaged(history, look_again=True)
     assert patch_reading(reading).messages is history
     again = patch_reading(reading, evidence={(0, 0): Finding(cause, look_again=True)})
-    # A task that has recorded its end is looked for once, one that may still run again and again.
-    assert (again.messages is history) == (cause == "unknown")
+    assert again.messages is history
     for found, marker in ((Finding(result=REAL), None), (Finding("failed"), {"cause": "failed"})):
         late = patch_reading(reading, evidence={(0, 0): found})
         assert changes_history(late)
@@ -220,3 +219,13 @@ def test_a_marked_placeholder_is_searched_for_once_more(cause):
     assert (patch.messages[1].content == history[1].content) is (cause == "unknown")
     assert changes_history(patch) is (cause != "unknown")
     assert read_if_damaged(patch.messages, look_again=True) is None
+
+
+def test_a14_a_call_without_a_name_has_that_of_its_result():
+    """So a later call with its id is told from it in each repair."""
+    named = result("r", "b", name="f")
+    history = [ai(("", "b")), named, ai(("f", "b")), X]
+    patch = patch_messages(history)
+    assert patch.messages[0].tool_calls[0]["name"] == "f"
+    assert patch.messages[1] is named
+    assert patch_messages(patch.messages).messages is patch.messages

@@ -99,16 +99,15 @@ def moved(evidence, before, after):
     return {(places[index], ordinal): found for (index, ordinal), found in evidence.items()}
 
 
-@given(damaged_histories(), st.booleans(), st.data())
-def test_idempotent_with_evidence(history, replace_foreign, data):
+@given(damaged_histories(), st.data())
+def test_idempotent_with_evidence(history, data):
     """Also with evidence of any kind, and with placeholders of others: a text never changes."""
     keys = [paired.call.key for paired in read_history(history).paired_calls]
     evidence = {key: data.draw(st.sampled_from(FINDINGS)) for key in keys if data.draw(MOSTLY)}
-    patch = partial(patch_messages, replace_foreign=replace_foreign)
-    first = patch(history, evidence=evidence)
+    first = patch_messages(history, evidence=evidence)
     later = moved(evidence, history, first.messages)
     assert validate_messages(first.messages) == []
-    assert patch(first.messages, evidence=later).messages is first.messages
+    assert patch_messages(first.messages, evidence=later).messages is first.messages
 
 
 @given(damaged_histories(), st.data())
@@ -120,11 +119,11 @@ def test_idempotent_in_two_steps(history, data):
     assert patch_messages(late.messages).messages is late.messages
 
 
-@given(damaged_histories(), st.booleans())
-def test_pure(history, replace_foreign):
+@given(damaged_histories())
+def test_pure(history):
     """Neither the list nor any message in it is changed."""
     before, objects = copy.deepcopy(history), list(map(id, history))
-    patch_messages(history, replace_foreign=replace_foreign)
+    patch_messages(history)
     assert (history, list(map(id, history))) == (before, objects)
 
 

@@ -73,7 +73,7 @@ RULES = {
     "placeholders of others": [
         ([A, FAKE, X, result("r")], ["r"]),
         ([TWO_CALLS, FAKE, result("1"), result("2")], ["1", "2"]),
-        ([TWO_CALLS, FAKE, result("2")], [FAKE.content, "2"]),
+        ([TWO_CALLS, FAKE, result("2")], [FAKE.content, None]),
     ],
     "results before calls": [
         ([named("1", "t"), result("2", "c2"), ai("c1", ("u", "c2"))], ["1", "2"]),

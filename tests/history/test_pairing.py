@@ -131,13 +131,12 @@ def test_which_calls_are_searched_for():
         ([result("r")], {}, False, False),
         ([marked({"cause": "failed"})], AGAIN, False, True),
         ([marked({"cause": "failed", **AGAIN})], AGAIN, True, True),
-        ([FOREIGN], {}, False, False),
-        ([FOREIGN], {"replace_foreign": True}, True, True),
+        ([FOREIGN], {}, False, True),
         ([], {}, True, True),
     ):
         history = [ai("c0"), result("r", "c0"), ai("c1"), *answers, H("x")]
         reading = read_history(history, **options)
         assert [call.key for call in reading.unanswered] == [(2, 0)] * searched
         assert [call.key for call in reading.without_result] == [(2, 0)] * without
-        assert reading.searches_again is (searched and options is AGAIN)
+        assert reading.searched_again == ({(2, 0)} if searched and options is AGAIN else set())
         assert (read_if_damaged(history, **options) is None) is not searched

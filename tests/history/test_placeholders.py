@@ -121,7 +121,7 @@ FOREIGN = [
 
 
 def test_f42_placeholders_of_other_packages():
-    """They are results, unless the call has another one or `replace_foreign` is set."""
+    """They stay, unless a result of the call is stored or recorded."""
     real = result("r", id="y")
     evidence = {(0, 0): Finding(result=real)}
     for foreign in FOREIGN:
@@ -129,20 +129,20 @@ def test_f42_placeholders_of_other_packages():
         assert is_quiet(history)
         assert repaired([*history, result("r")]) == [A, result("r"), X]
         assert repaired([A, result("r"), foreign]) == [A, result("r")]
-        assert repaired(history, replace_foreign=True) == [A, made("c1"), X]
-        assert repaired(history, replace_foreign=True, evidence=evidence) == [A, real, X]
-        assert patch_messages(history, evidence=evidence).messages is history
+        assert repaired(history, evidence=evidence) == [A, real, X]
+        unknown = {(0, 0): Finding("failed", error="x", inner=("a",))}
+        assert patch_messages(history, evidence=unknown).messages is history
 
 
 def test_f42_results_that_only_quote_a_placeholder_stay():
     """The whole text or the mark, nothing less; and our marker counts before it."""
-    assert is_quiet([A, marked({"cause": "failed"}, DEEPAGENTS[0])], replace_foreign=True)
+    assert is_quiet([A, marked({"cause": "failed"}, DEEPAGENTS[0])])
     for genuine in (
         result(f"{DEEPAGENTS[0]} Or was it?"),
         result([{"type": "text", "text": DEEPAGENTS[0]}]),
         result("?", additional_kwargs={"orphan_tool_call_placeholder": False}),
     ):
-        assert is_quiet([A, genuine], replace_foreign=True)
+        assert is_quiet([A, genuine])
 
 
 CHAT_UI = "Successfully handled tool call."
@@ -151,7 +151,8 @@ CHAT_UI = "Successfully handled tool call."
 def test_f39_what_known_clients_invent_is_replaced():
     """By a placeholder, a finding or the real result; the fake stays in the change."""
     real = result("wired 3", id="y")
-    for fake in (result(CHAT_UI, id="do-not-render-17"), result('{"cancelled":true}')):
+    stub = result('{"cancelled":true}', name="t", status="error")  # A13: of assistant-ui 0.3
+    for fake in (result(CHAT_UI, id="do-not-render-17"), result('{"cancelled":true}'), stub):
         history = [A, fake, X]
         assert repaired(history) == [A, made("c1"), X]
         assert [c.before for c in patch_messages(history).changes] == [fake]

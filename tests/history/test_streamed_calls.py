@@ -239,3 +239,18 @@ def test_which_messages_are_asked_for_again():
         (AIMessage(""), False),
     ):
         assert is_unusable(message) is expected, message
+
+
+def test_b10_a_message_that_says_nothing_without_its_call_names_it():
+    """A text stays the only one; content blocks get a block; a thread is not left with `""`."""
+    text = "[The model did not finish a call of f; it was not run.]"
+    cut = (ONE, piece('{"a"'), LIMIT)
+    assert judged(*cut, correct=drop_truncated).content == text
+    said = judged(AIMessageChunk("I will."), *cut, correct=drop_truncated)
+    assert (said.content, said.tool_calls) == ("I will.", [])
+    thinking = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+    found = AIMessage([thinking], invalid_tool_calls=[invalid_of('{"a"', name="f", error=STOPPED)])
+    assert drop_truncated(found, collected(*cut).calls())
+    assert found.content == [thinking, {"type": "text", "text": text}]
+    nameless = judged(begin(None, "c1"), piece('{"a"'), LIMIT, correct=drop_truncated)
+    assert "a call of unknown_tool;" in nameless.content

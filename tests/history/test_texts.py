@@ -111,14 +111,16 @@ def test_f38_effects_that_were_not_kept_are_named(language):
 
 
 def test_the_first_lines_about_a_turn():
-    """Keys that are not restored, if there are any, and what follows."""
-    first, second = turn_texts("bob", ["a", "b"])
+    """Who speaks; keys that are not restored, if there are any; and what follows."""
+    who, first, second = turn_texts("bob", ["a", "b"])
+    assert who.startswith("This message is from the application and not from the user")
     assert first == "Its values of these state keys were not kept: a, b."
     assert second.startswith("No answer of bob was ")
-    assert turn_texts("bob", []) == [second]
-    assert len(turn_texts("bob", ["k" * 900])[0]) == 500
+    assert turn_texts("bob", []) == [who, second]
+    assert len(turn_texts("bob", ["k" * 900])[1]) == 500
     set_language("zh")
-    first, second = turn_texts("bob", ["a", "b"])
+    who, first, second = turn_texts("bob", ["a", "b"])
+    assert who.startswith("此消息来自应用程序,而非用户")
     assert first == "它对以下状态键的值未被保留:a, b。"
     assert second == "没有记录到 bob 的答复。其工具调用的记录:"
 

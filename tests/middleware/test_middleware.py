@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from kit import Agent, calls, streamed
 from langgraph_patch import is_placeholder
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.placeholder_texts import DEEPAGENTS_CANCELLED, MALFORMED, WAITED
+from support.placeholder_texts import MALFORMED, WAITED
 from support.strict import RefusedError
 
 BOTH_CALLS = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
@@ -181,16 +181,6 @@ def test_options_are_those_of_the_repair(options, mail, wire):
     agent.say("hello?")
     assert agent.results["c1"].endswith(mail)
     assert agent.results["c2"].endswith(wire)
-
-
-def test_replace_foreign():
-    """What deepagents wrote, which may be false, is replaced if that is asked for."""
-    agent = Agent("middleware", replace_foreign=True)
-    foreign = DEEPAGENTS_CANCELLED.format("wire", "c2")
-    result = ToolMessage(foreign, tool_call_id="c2")
-    history = [HumanMessage("go"), calls(("wire", {}), first=2), result, HumanMessage("hello?")]
-    agent.run({"messages": history})
-    assert agent.results["c2"] != foreign
 
 
 def test_the_second_answer_has_a_placeholder_for_its_cut_call():

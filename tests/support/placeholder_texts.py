@@ -35,6 +35,11 @@ CANCELLED = (
 MALFORMED = "Tool call {} with id {} was not run: its arguments are not a complete JSON object."
 INCOMPLETE = "Tool call {} with id {} has incomplete arguments; no result is known."
 
+BREAKPOINT = (
+    "Tool call {} with id {}: the graph is set to pause before this tool; no start and no result "
+    "were recorded; it may or may not have run."
+)
+
 NO_NAME = "Tool call {} with id {} was not run: it names no tool."
 
 # Texts of deepagents' middleware.

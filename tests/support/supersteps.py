@@ -155,11 +155,14 @@ class Thread:
 
 
 def shortly(recovery: Recovery) -> str:
-    """For each call the result; or the cause, its detail, the error and the inner results."""
+    """For each call the result; or the cause, its detail, the error and the inner results.
+
+    `final` stands behind what the next turn does not search for once more.
+    """
     found = []
     for each in recovery.evidence.values():
-        marks = "look again" if each.look_again else None
-        parts = filter(None, (each.cause, each.detail, each.error, *each.inner, marks))
+        mark = None if each.look_again else "final"
+        parts = filter(None, (each.cause, each.detail, each.error, *each.inner, mark))
         found.append(str(each.result.content) if each.result else " | ".join(parts))
     return ", ".join(found)
 

@@ -1,0 +1,296 @@
+"""Ask a model again if its provider refused the history: known by its error, repaired, sent again.
+
+`Attempts` says what is sent; the node wrapper, the middleware and the patched model only send it.
+
+A refusal has status 400 or 422, or the integration could not build a request of the history. No
+integration is imported: each kind of error is known by its attributes.
+
+| integration | error | status |
+|---|---|---|
+| OpenAI, Anthropic, Groq, DeepSeek, Ollama | `APIStatusError`, `ResponseError` | `status_code` |
+| Gemini | `ChatGoogleGenerativeAIError`, caused by an `APIError` | `code` |
+| Mistral | `httpx.HTTPStatusError` | `response.status_code` |
+| Bedrock | `ClientError` | `response["ResponseMetadata"]["HTTPStatusCode"]` |
+
+Read in langchain-openai 1.7.3, langchain-anthropic 1.7.7, langchain-groq 1.1.3,
+langchain-deepseek 1.1.1, langchain-ollama 1.1.0, langchain-google-genai 4.4.2,
+langchain-mistralai 1.1.6 and langchain-aws 1.9.1.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from traceback import walk_tb
+from types import FrameType
+from typing import Any, TypeAlias
+
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphBubbleUp
+
+from langgraph_patch._langgraph import has_interrupts
+from langgraph_patch._sansio import IOGenerator, IORequest
+from langgraph_patch.errors import PatchError
+from langgraph_patch.graph.state import are_identical
+from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
+from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.refused import plain_form, repair_refused
+
+logger: logging.Logger = logging.getLogger("langgraph_patch")
+
+Histories: TypeAlias = Mapping[str, list[BaseMessage]]
+"""Histories by their state keys."""
+
+_REFUSED = (400, 422)
+"""The status of a refused request; 422 is that of Mistral and of servers made with FastAPI."""
+
+_NOTE = "langgraph-patch: "
+_MAX_NOTE = 500
+
+_SUSPENDS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+
+
+# --- what is sent -----------------------------------------------------------------------------
+
+
+class Attempts:
+    """The requests that are made of the same histories: as they are, repaired, in the plain form.
+
+    Nothing is read, copied or reported before a request was refused.
+
+    Args:
+        config: The config of the run.
+        read: Reads the histories that a request was made of.
+
+    Attributes:
+        histories: The histories of the next request; none if they are as they were.
+        patches: What can be stored of them, by their state keys; none before a refusal.
+    """
+
+    def __init__(self, config: RunnableConfig, read: Callable[[], Histories]) -> None:
+        self._config, self._read = config, read
+        self._forms = [_as_stored, _in_plain_form]
+        self._errors: list[Exception] = []
+        self._changes = ""
+        self.histories: Histories = {}
+        self.patches: Mapping[str, Patch] = {}
+
+    def refused(self, error: Exception, guard: TruncationGuard | None = None) -> Exception | None:
+        """Choose what is sent after an error; return the error to raise if nothing is.
+
+        That is the first error, with a note, if the last repair was refused as well. An error that
+        is no refusal is returned as it is.
+
+        Args:
+            error: What the request raised.
+            guard: The guard of the node that made it; None if a model alone was called.
+        """
+        if not _asks_again(error, guard, self._config):
+            return error
+        self._errors.append(error)
+        stored = self._read()
+        text = "\n".join(map(refusal_text, [*self._errors, *(guard.errors if guard else ())]))
+        patches = {key: repair_refused(history, text) for key, history in stored.items()}
+        last = self.histories or stored
+        while self._forms:
+            forms = self._forms.pop(0)(patches)
+            sent = {key: patch.messages for key, patch in forms.items()}
+            if not all(are_identical(sent[key], last[key]) for key in sent):
+                self.histories, self.patches = sent, {k: p for k, p in patches.items() if p}
+                self._changes = "; ".join(str(patch) for patch in forms.values() if patch)
+                return None
+        first = self._errors[0]
+        if self._changes:
+            first.add_note(
+                f"{_NOTE}the provider refused the history of thread {self._thread_id!r}, and again "
+                f"after this repair: {self._changes[:_MAX_NOTE]}. Each next turn will be refused, "
+                f"unless the history or the request is changed."
+            )
+        return first
+
+    def report(self) -> None:
+        """Log that a request after a refusal was answered."""
+        if self._errors:
+            logger.info(
+                "asked the model of thread %r again, because its provider refused the history: %s",
+                self._thread_id,
+                self._changes,
+            )
+
+    @property
+    def _thread_id(self) -> Any:
+        return self._config.get("configurable", {}).get("thread_id")
+
+
+def ask(
+    attempts: Attempts,
+    config: RunnableConfig,
+    request: Callable[[Histories], IORequest],
+    *,
+    drops: bool = False,
+) -> IOGenerator[tuple[Any, TruncationGuard]]:
+    """Call a node or a model with a guard, and again if its provider refuses the history.
+
+    Args:
+        attempts: Says which histories are sent; afterwards, what can be stored.
+        config: The config of the node.
+        request: Makes the request with these histories in the place of those that it read.
+        drops: Whether the node has no patched history. Default: False.
+
+    Returns:
+        The output, and the guard. The caller corrects the output with it.
+    """
+    while True:
+        guard = TruncationGuard(config, drops=drops)
+        try:
+            output = yield from guarded_call(guard, request(attempts.histories))
+        except Exception as error:  # noqa: BLE001 - it is raised below, if it is no refusal
+            failed = attempts.refused(error, guard)
+        else:
+            attempts.report()
+            return output, guard
+        if failed is not None:
+            raise failed
+
+
+def _as_stored(patches: Mapping[str, Patch]) -> Mapping[str, Patch]:
+    return patches
+
+
+def _in_plain_form(patches: Mapping[str, Patch]) -> Mapping[str, Patch]:
+    return {key: joined(patch, plain_form(patch.messages)) for key, patch in patches.items()}
+
+
+def joined(first: Patch, second: Patch) -> Patch:
+    """Two repairs of one history, the second of what the first one left, as one."""
+    if not first or not second:
+        return second or first
+    places = {id(message): index for index, message in enumerate(first.before)}
+    later = (replace(c, index=places.get(id(c.before), c.index)) for c in second.changes)
+    return Patch(second.messages, (*first.changes, *later), first.before)
+
+
+# --- what a refusal is --------------------------------------------------------------------------
+
+
+def _asks_again(error: Exception, guard: TruncationGuard | None, config: RunnableConfig) -> bool:
+    """Whether a request is made again after an error.
+
+    Below a node only if nothing else happened than model runs that failed before their first
+    chunk: nothing is done twice, and no question is asked twice.
+    """
+    notes = getattr(error, "__notes__", ())
+    if isinstance(error, PatchError | GraphBubbleUp) or any(n.startswith(_NOTE) for n in notes):
+        return False
+    if guard is None:
+        return is_refusal(error)
+    return guard.only_failed and not has_interrupts(config) and any(map(is_refusal, guard.errors))
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an error says that a provider, or its integration, refused the request.
+
+    The outermost error with a status decides. An error without one counts if an integration raised
+    it while it made a request of the messages. A context overflow does not count: it has status
+    400, but its cause is the length of the history.
+
+    Args:
+        error: The error of a model run, as the integration or a wrapper around it raised it.
+
+    Examples:
+        >>> import httpx
+        >>> from langgraph_patch.graph.refusal import is_refusal
+        >>> request = httpx.Request("POST", "http://localhost")
+        >>> def failed(status):
+        ...     response = httpx.Response(status)
+        ...     return httpx.HTTPStatusError("no", request=request, response=response)
+        >>> [is_refusal(failed(status)) for status in (400, 401, 422, 429, 500)]
+        [True, False, True, False, False]
+    """
+    for each in _chain(error):
+        if isinstance(each, BaseExceptionGroup):
+            return any(map(is_refusal, each.exceptions))
+        if not isinstance(each, Exception) or isinstance(each, PatchError | GraphBubbleUp):
+            return False
+        if any(kind.__name__ == "ContextOverflowError" for kind in type(each).__mro__):
+            return False
+        if (status := _status(each)) is not None:
+            return status in _REFUSED
+        if _is_of_request(each):
+            return True
+    return False
+
+
+def refusal_text(error: BaseException) -> str:
+    """The texts of an error and of its causes."""
+    texts = []
+    for each in _chain(error):
+        inner = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        texts += [str(each), *map(refusal_text, inner)]
+    return "\n".join(texts)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, its cause, the cause of that, and so on."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        yield each
+        seen.add(id(each))
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status that an error carries, or None."""
+    response = getattr(error, "response", None)
+    stored: Mapping[str, Any] = response if isinstance(response, Mapping) else {}
+    code = stored.get("Error", {}).get("Code", "")
+    if str(code).lower() == "validationexception":  # of Bedrock, which sends none in a stream
+        return 400
+    for value in (
+        getattr(error, "status_code", None),
+        getattr(response, "status_code", None),
+        stored.get("ResponseMetadata", {}).get("HTTPStatusCode"),
+        getattr(error, "code", None),
+    ):
+        if isinstance(value, int) and value in range(100, 600):
+            return int(value)
+    return None
+
+
+def _is_of_request(error: Exception) -> bool:
+    """Whether an integration raised an error while it made a request of messages.
+
+    Errors of the response, of callbacks and of the application pass no function of an integration
+    that makes one.
+    """
+    kind = type(error)
+    if kind.__name__ == "ParamValidationError" and kind.__module__ == "botocore.exceptions":
+        return True
+    in_model = False
+    for frame, _ in walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith("langchain_core.callbacks"):
+            return False
+        if in_model and _makes_request(frame, module):
+            return not isinstance(error, OSError)
+        in_model = in_model or module == "langchain_core.language_models.chat_models"
+    return False
+
+
+def _makes_request(frame: FrameType, module: str) -> bool:
+    """Whether a function of an integration gets messages, and does no more than convert them.
+
+    What runs a model gets a run manager or is suspended while it waits.
+    """
+    is_integration = module.startswith("langchain_") and not module.startswith("langchain_core.")
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if not is_integration or code.co_flags & _SUSPENDS or "run_manager" in names:
+        return False
+    values = [frame.f_locals.get(name) for name in names]
+    items = [item for v in values for item in (v if isinstance(v, list) else [v])]
+    return any(isinstance(item, BaseMessage) for item in items)

@@ -1,0 +1,154 @@
+"""Threads in the states that providers refuse live on, in each place and on each wire."""
+
+import warnings
+from functools import partial
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START
+
+from kit import Desk
+from langgraph_patch import with_patching
+from support import refused_wires
+from support.answer_agents import weather
+from support.bound_cases import CASES, turns
+from support.provider_server import INTEGRATIONS, TURNS, WORDS, ProviderServer
+from support.refusing import PLACES, WAYS, RefusingModel
+from support.states import FOREIGN, STATES
+from support.wires import WIRES
+
+pytestmark = pytest.mark.server
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+DEAD = {
+    "openai-chat": 8,
+    "openai-responses": 6,
+    "anthropic": 13,
+    "gemini": 0,
+    "mistral": 16,
+    "bedrock": 2,
+}
+"""How many of the states each wire refuses in the bare graph."""
+
+
+def requests(place: str, wire: str, history: list[Any]) -> list[int]:
+    """How many requests each of three turns took; 0 for a turn that was refused."""
+    model = RefusingModel(rule=partial(refused_wires.reason, wire))
+    graph = PLACES[place](model, Desk().tools(), checkpointer=InMemorySaver())
+    graph.update_state(CONFIG, {"messages": history[:-1]}, as_node=START)
+    found = []
+    for message in (history[-1], HumanMessage("Then?"), HumanMessage("And then?")):
+        before = len(model.seen)
+        try:
+            graph.invoke({"messages": [message]}, CONFIG)
+        except Exception:  # noqa: BLE001 - whatever the integration raises, the turn is refused
+            found.append(0)
+        else:
+            found.append(len(model.seen) - before)
+    return found
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("place", PLACES)
+def test_every_state_on_every_wire(place, wire):
+    """Refused in the bare graph in every turn, answered with at most two further requests here.
+
+    What can be stored is stored, so that the second turn needs one request; but on a wire that
+    refuses the form of another provider as well. `patch_model` has no state to write.
+    """
+    states = {**STATES, **FOREIGN}
+    found = {name: requests(place, wire, history) for name, (history, _) in states.items()}
+    healthy = [name for name, counts in found.items() if counts == [1, 1, 1]]
+    refused = [name for name in found if name not in healthy]
+    assert len(refused) == DEAD[wire]
+    if place == "bare":
+        assert {tuple(found[name]) for name in refused} == ({(0, 0, 0)} if refused else set())
+        return
+    counts = {tuple(found[name]) for name in refused}
+    stored = set() if place == "patch_model" else {(2, 1, 1), (3, 2, 2)}
+    assert counts <= {*stored, (2, 2, 2), (3, 3, 3)}
+
+
+# --- a thread that changes its model --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "bare"])
+@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
+def test_a_thread_that_changes_its_model_in_each_turn(place, way):
+    """Six providers with reasoning, tools of their own and calls, one after the other, twice."""
+    saver = InMemorySaver()
+    warnings.filterwarnings("ignore", message="Server tool call")
+    for number, wire in enumerate([*WIRES, *reversed(WIRES)], 1):
+        model = RefusingModel(
+            rule=partial(refused_wires.reason, wire),
+            script=[refused_wires.calling_answer(wire, number), AIMessage(f"done {number}")],
+        )
+        graph = PLACES[place](model, Desk().tools(), checkpointer=saver)
+        WAYS[way](graph, {"messages": [HumanMessage(f"ask {number}")]}, CONFIG)
+        assert graph.get_state(CONFIG).values["messages"][-1].text == f"done {number}"
+        assert len(model.seen) <= 6
+
+
+# --- thinking that is bound -----------------------------------------------------------------------
+
+HEALTHY = ["nothing", "placeholders"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_thread_of_a_model_whose_thinking_is_bound(case):
+    """Bare it dies with the change, patched every turn is answered; without one, in one request."""
+    bare, patched = turns(case, lambda graph: graph), turns(case, with_patching)
+    assert all(patched)
+    assert all(bare) is (case in HEALTHY)
+    if case in HEALTHY:
+        assert patched == bare
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_thread_of_a_model_that_demands_its_thinking(case):
+    """Claude 4 in the turn that runs: as in the bare graph, with the same number of requests.
+
+    It refuses a supervisor, whose messages about handoffs are none of the model.
+    """
+    bare = turns(case, lambda graph: graph, demands=True)
+    assert turns(case, with_patching, demands=True) == bare
+    assert all(bare) is (case != "a supervisor")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_bound_thinking_in_every_way_to_run_a_graph(way):
+    """Streamed as well, since a refusal comes before the first chunk."""
+    assert all(turns("a late result", with_patching, way=WAYS[way]))
+
+
+# --- clients of providers -------------------------------------------------------------------------
+
+OVER_HTTP = {
+    "Mistral": ("no text", 2),
+    "Anthropic": ("a search without a result", 2),
+    "OpenAI Chat Completions": ("Claude's search", 2),
+    "OpenAI Responses": ("reasoning at the end", 2),
+    "Groq": ("no text", 1),
+    "Bedrock": ("Claude's search", 1),
+}
+"""A state for a provider on a loopback port, and how many requests reach it.
+
+Bedrock's integration raises a `KeyError` before it sends the first one.
+"""
+
+
+@pytest.mark.parametrize("way", ["stream", "astream", "events"])
+@pytest.mark.parametrize("name", OVER_HTTP)
+def test_a_client_of_a_provider_is_asked_again(name, way):
+    """The real integration, refused with status 400 over HTTP, and then answered."""
+    state, count = OVER_HTTP[name]
+    history, _ = {**STATES, **FOREIGN}[state]
+    with ProviderServer(INTEGRATIONS[name], TURNS["text"]) as server:
+        graph = with_patching(create_agent(server.model, [weather], checkpointer=InMemorySaver()))
+        graph.update_state(CONFIG, {"messages": history[:-1]}, as_node=START)
+        WAYS[way](graph, {"messages": history[-1:]}, CONFIG)
+    assert [bool(reasons) for reasons in server.refused] == [True] * (count - 1) + [False]
+    assert graph.get_state(CONFIG).values["messages"][-1].text == "".join(WORDS)
