@@ -56,13 +56,26 @@ _MODULES = (
 """Where these names are, in the order of what an import costs."""
 
 
+_ELSEWHERE = {
+    "threads": "LangGraphServer ThreadRepair ThreadReport repair_thread scan_threads undo_repair",
+    "streaming": "RETRACTED_KEY UNFINISHED_KEY Checker Turn afinal_answers asplit_stream "
+    "final_answers first_chunk_checker full_stream_checker merge_tool_call_chunks "
+    "message_from_stream split_stream",
+    "middleware": "PatchToolCallsMiddleware",
+}
+"""Public names of other modules, where users look for them."""
+
+
 def __getattr__(name: str) -> object:
     for module in _MODULES if name in __all__ else ():
         found = vars(importlib.import_module(f"{__name__}.{module}"))
         if name in found:
             globals()[name] = found[name]
             return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    places = (
+        f": it is in {__name__}.{p}" for p, names in _ELSEWHERE.items() if name in names.split()
+    )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{next(places, '')}")
 
 
 def __dir__() -> list[str]:

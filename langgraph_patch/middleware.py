@@ -76,6 +76,7 @@ class PatchToolCallsMiddleware(_Base):
 
     The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
     level INFO if the repair is written to the state, on level DEBUG if only a request is repaired.
+    A repair that is written is a custom event of the run as well, with the name `langgraph_patch`.
 
     Args:
         placeholder: The text of the tool message for a call without a result: one text for all
@@ -85,7 +86,7 @@ class PatchToolCallsMiddleware(_Base):
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history. They are searched only if the history is damaged.
             If a checkpoint cannot be read, a WARNING reports it and the calls count as `unknown`;
-            with `"required"` an `EvidenceError` is raised.
+            with `"required"` an `EvidenceError` is raised, also if there is no checkpointer.
             What the tool wrote to other state keys is restored with its result, if these keys
             have not changed since; otherwise the result names what was not kept. Default: True.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
@@ -169,7 +170,9 @@ class PatchToolCallsMiddleware(_Base):
             stored = repair.patch if repair is not None else Patch(history, (), history)
             if are_identical(patch.before, stored.messages) and runs_alone(config):
                 repair = Repair(joined(stored, patch), repair.restored if repair else ())
-        return self._written(repair, response, config) if repair is not None else response
+        if repair is None:
+            return response
+        return (yield from self._written(repair, response, config))
 
     # --- the history ---------------------------------------------------------------------
 
@@ -188,13 +191,13 @@ class PatchToolCallsMiddleware(_Base):
 
     def _written(
         self, repair: Repair, response: ModelResponse[Any], config: RunnableConfig
-    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
+    ) -> IOGenerator[ModelResponse[Any] | ExtendedModelResponse[Any]]:
         """The response, with a state update that writes the repair and the response's messages."""
         own: dict[str, Any] = {self._repairer.messages_key: response.result}
         if response.structured_response is not None:
             own["structured_response"] = response.structured_response
         repairs, shown = [(self._repairer, repair)], channels_of(config)
-        writes, _ = write_repairs(repairs, own, config, shown=shown)
+        writes, _ = yield from write_repairs(repairs, own, config, shown=shown)
         return ExtendedModelResponse(response, Command(update=writes)) if writes else response
 
     # --- calls that the model did not finish writing --------------------------------------

@@ -76,7 +76,8 @@ class PatchNode(GeneratorRunnable):
     A list without any LangChain message, such as one of plain dicts, is left alone.
 
     The logger `langgraph_patch` reports each repair that is written to the state, on level INFO,
-    with the thread id and the changes.
+    with the thread id and the changes. Each is a custom event of the run as well, with the name
+    `langgraph_patch`.
 
     Args:
         placeholder: The text of the tool message for a call without a result: one text for all
@@ -86,7 +87,7 @@ class PatchNode(GeneratorRunnable):
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history. They are searched only if the history is damaged.
             If a checkpoint cannot be read, a WARNING reports it and the calls count as `unknown`;
-            with `"required"` an `EvidenceError` is raised.
+            with `"required"` an `EvidenceError` is raised, also if there is no checkpointer.
             What the tool wrote to other state keys is restored with its result, if these keys
             have not changed since; otherwise the result names what was not kept. Default: True.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
@@ -165,7 +166,7 @@ class PatchNode(GeneratorRunnable):
             elif repair := (yield from self._repair(repairer, history, config)):
                 repairs.append((repairer, repair))
         shown = self._output_keys or channels_of(config)
-        update, patches = write_repairs(repairs, {}, config, shown=shown)
+        update, patches = yield from write_repairs(repairs, {}, config, shown=shown)
         stream_results(config, patches)
         return update or None
 

@@ -66,7 +66,8 @@ def patch_model(
             results are recovered. Default: `"messages"`.
         recover: Whether recorded results are read from the checkpointer of the run, where the
             model is called inside a graph with one. If it cannot be read, a WARNING reports it;
-            with `"required"` an `EvidenceError` is raised. Default: True.
+            with `"required"` an `EvidenceError` is raised, also if there is no checkpointer.
+            Default: True.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
             result of the call as a `ToolMessage` or a text, or None if it does not know. It is
             asked about calls of which no outcome is recorded (`unknown`, `cancelled`,

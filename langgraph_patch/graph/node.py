@@ -129,7 +129,9 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         written = () if self._has_cache else {*self._written, *refused}
         later = {k: joined(patches[k], p) for k, p in attempts.patches.items() if k in patches}
         patches = {**attempts.patches, **patches, **later}
-        return self._with_repairs(output, patches, written, config) if patches else output
+        if not patches:
+            return output
+        return (yield from self._with_repairs(output, patches, written, config))
 
     async def astream(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
@@ -199,7 +201,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         patches: Mapping[str, Patch],
         written: Collection[str],
         config: RunnableConfig,
-    ) -> Any:
+    ) -> IOGenerator[Any]:
         """The output, with the repairs of these keys, if this run of the node can write them."""
         update = update_of(output)
         # A `Send` or a hook may have given the node another history than the stored one.
@@ -211,7 +213,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         ]
         if update is None or not runs_alone(config):
             repairs = []
-        writes, shown = write_repairs(repairs, update or {}, config, shown=self._shown)
+        writes, shown = yield from write_repairs(repairs, update or {}, config, shown=self._shown)
         stream_results(config, shown)
         for key in sorted(patches.keys() - writes.keys()):
             logger.debug("repaired the input of the node %r: %s", node_of(config), patches[key])

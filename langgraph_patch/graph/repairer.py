@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -22,8 +23,8 @@ from langgraph_patch._langgraph import (
     thread_config,
     writes_at_exit,
 )
-from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.errors import OptionError
+from langgraph_patch._sansio import IOGenerator, IORequest
+from langgraph_patch.errors import EvidenceError, OptionError
 from langgraph_patch.evidence.effects import StateWrites, one_write_each, settle
 from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile, reconcile_calls
 from langgraph_patch.evidence.recover import Recovery, recover_evidence, with_unchanged_deltas
@@ -39,6 +40,9 @@ logger: logging.Logger = logging.getLogger("langgraph_patch")
 OnPatch: TypeAlias = Callable[[Patch, RunnableConfig], None]
 
 Recover: TypeAlias = "bool | Literal['required']"
+
+EVENT: Final = "langgraph_patch"
+"""The name of the custom event of a repair."""
 
 
 class Repair(NamedTuple):
@@ -148,6 +152,12 @@ class Repairer:
         """
         saver, thread = checkpointer_of(config), thread_config(config)
         recovery = Recovery()
+        if self.recover == "required" and reading.unanswered and (saver is None or thread is None):
+            raise EvidenceError(
+                "recover='required', and this run has no checkpointer or no thread_id, so nothing "
+                "can be recovered: compile the graph with a checkpointer and pass a thread_id in "
+                "config['configurable'], or leave recover='required' out."
+            )
         if self.recover and saver is not None and thread is not None:
             breakpoints = breakpoints_of(config)
             recovery = yield from self._search(saver, thread, reading, breakpoints=breakpoints)
@@ -223,13 +233,26 @@ class Repairer:
         )
         return Repair(patch, restored)
 
-    def report(self, patch: Patch, config: RunnableConfig) -> None:
-        """Call `on_patch` and log a repair that is written, if it changes what a model reads."""
+    def report(self, patch: Patch, config: RunnableConfig) -> IOGenerator[None]:
+        """Report a repair that is written, if it changes what a model reads.
+
+        It is passed to `on_patch`, logged, and is a custom event of the run, if there is one.
+        """
         if not changes_history(patch):
             return
         if self.on_patch is not None:
             self.on_patch(patch, config)
         logger.info("repaired thread %r: %s", _thread_id(config), patch)
+        if getattr(config.get("callbacks"), "parent_run_id", None) is not None:
+            changes = [
+                {name: getattr(each, name) for name in ("kind", "cause", "name", "tool_call_id")}
+                for each in patch.changes
+            ]
+            data = {"thread_id": _thread_id(config), "changes": changes}
+            yield IORequest(
+                lambda: dispatch_custom_event(EVENT, data, config=config),
+                lambda: adispatch_custom_event(EVENT, data, config=config),
+            )
 
     def repaired(
         self, messages: list[BaseMessage], config: RunnableConfig, *, report: bool = False
@@ -274,7 +297,7 @@ def write_repairs(
     config: RunnableConfig,
     *,
     shown: Collection[str],
-) -> tuple[dict[str, Any], list[Patch]]:
+) -> IOGenerator[tuple[dict[str, Any], list[Patch]]]:
     """Make the state update that writes repairs, report them, and show clients what is new.
 
     Args:
@@ -296,7 +319,7 @@ def write_repairs(
         write = whole_write(channels.get(key), patch, *([own[key]] if key in own else []))
         if not patch or write is None:
             continue
-        repairer.report(patch, config)
+        yield from repairer.report(patch, config)
         patches[key], writes[key] = patch, write
         # Histories of one task may restore the same keys: once is enough.
         restored = {**one_write_each(channels, repair.restored), **restored}

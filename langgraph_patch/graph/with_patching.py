@@ -105,7 +105,8 @@ def with_patching(
 
     The logger `langgraph_patch` lists which nodes are covered, and how, on level INFO. It reports
     each repair with the thread id and the changes: on level INFO if the repair is written to the
-    state, on level DEBUG if only the input of a node is repaired.
+    state, on level DEBUG if only the input of a node is repaired. A repair that is written is a
+    custom event of the run as well, with the name `langgraph_patch`.
 
     The check at START applies the reducers to the input, as every conditional edge does. So a
     reducer must return a new value, as LangGraph requires: one that extends its first argument in
@@ -127,7 +128,8 @@ def with_patching(
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history. They are searched only if the history is damaged.
             If a checkpoint cannot be read, a WARNING reports
-            it and the calls count as `unknown`; with `"required"` an `EvidenceError` is raised.
+            it and the calls count as `unknown`; with `"required"` an `EvidenceError` is raised,
+            also if there is no checkpointer.
             What the tool wrote to other state keys is restored with its result, if these keys
             have not changed since; otherwise the result names what was not kept. Default: True.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
@@ -149,7 +151,8 @@ def with_patching(
             calls have ended.
 
     Returns:
-        A new graph of the same type, with the same nodes, settings and checkpointer.
+        A new graph of the same type, with the same settings and checkpointer, the same nodes, and
+        the node `patch_tool_calls`.
 
     Raises:
         GraphError: If `graph` is not such a graph, its state has no keys, no node reads the state

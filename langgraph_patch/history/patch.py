@@ -240,9 +240,20 @@ def as_messages(value: object) -> list[BaseMessage]:
     try:
         return convert_to_messages(value)
     except Exception as error:  # the converter may raise anything
+        index = next(i for i, item in enumerate(value) if not _is_message(item))
         raise MessagesError(
-            f"{value!r:.200} holds something that is no message: expected {expected}."
+            f"{value[index]!r:.200}, the item with index {index} of {len(value)}, is no message: "
+            f"expected {expected}."
         ) from error
+
+
+def _is_message(value: object) -> bool:
+    """Whether LangChain makes a message of a value."""
+    try:
+        convert_to_messages([value])  # type: ignore[list-item]  # that is the question
+    except Exception:  # noqa: BLE001 - as above
+        return False
+    return True
 
 
 def _check_evidence(evidence: object) -> None:

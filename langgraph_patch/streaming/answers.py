@@ -50,6 +50,7 @@ from langgraph_patch.streaming.checkers import (
     Checker,
     Turn,
     apass_on,
+    checked_checker,
     full_stream_checker,
     open_stream,
     pass_on,
@@ -125,6 +126,7 @@ def final_answers(
         as they came.
 
     Raises:
+        OptionError: If `checker` cannot be called.
         StreamError: If the stream is not that of a graph, is an async stream, or contains a
             server's report that the run failed (which `other_modes` yields instead), or if the
             checker returns anything but True, False or None.
@@ -196,6 +198,7 @@ def afinal_answers(
         as they came.
 
     Raises:
+        OptionError: If `checker` cannot be called.
         StreamError: If the stream is not that of a graph, is a sync stream, or contains a
             server's report that the run failed (which `other_modes` yields instead), or if the
             checker returns anything but True, False or None.
@@ -302,7 +305,7 @@ class _Answers:
     """Takes the items of one stream, and passes on the tokens of final answers."""
 
     def __init__(self, checker: Checker, *, internal: bool, other_modes: bool) -> None:
-        self._checker = checker
+        self._checker = checked_checker(checker)
         self._internal = internal
         self._other_modes = other_modes
         self._has_stopped = False

@@ -34,7 +34,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
-from langgraph_patch.errors import StreamError
+from langgraph_patch.errors import OptionError, StreamError
 from langgraph_patch.history.calls import type_of, unwrapped
 
 REASONING_BLOCKS: Final = frozenset(
@@ -145,6 +145,20 @@ class Turn:
 
 
 Checker: TypeAlias = Callable[[Turn], bool | None]
+
+
+def checked_checker(checker: object) -> Checker:
+    """The checker, if it can be called.
+
+    Raises:
+        OptionError: If it cannot.
+    """
+    if not callable(checker):
+        raise OptionError(
+            f"checker={checker!r:.200}: expected a function of a Turn, such as full_stream_checker "
+            f"or first_chunk_checker of langgraph_patch.streaming."
+        )
+    return checker
 
 
 def first_chunk_checker(turn: Turn) -> bool | None:
@@ -263,6 +277,7 @@ def split_stream(
         without tool calls.
 
     Raises:
+        OptionError: If `checker` cannot be called.
         StreamError: If `stream` is no stream of that kind (the message names the function for
             it), or if the checker returns anything but True, False or None.
         Exception: Whatever the checker raises. The stream is closed first.
@@ -319,6 +334,7 @@ async def asplit_stream(
         without tool calls.
 
     Raises:
+        OptionError: If `checker` cannot be called.
         StreamError: If `stream` is no stream of that kind (the message names the function for
             it), or if the checker returns anything but True, False or None.
         Exception: Whatever the checker raises. The stream is closed first.
@@ -347,12 +363,17 @@ class _Split:
     """Passes on the decision about a message first, then its chunks."""
 
     def __init__(self, checker: Checker) -> None:
-        self._turn = Turn(checker)
+        self._turn = Turn(checked_checker(checker))
         self._read: list[Any] | None = []
 
     def add(self, item: Any) -> Iterable[Any]:
         if self._read is None:
             return (item,)
+        if not isinstance(item, AIMessage):
+            raise StreamError(
+                f"Expected {_EXPECTED}, got {item!r:.200}: pass what chat_model.stream returns. "
+                "The stream of a graph is for final_answers and afinal_answers."
+            )
         self._read.append(item)
         self._turn.take(item)
         return () if self._turn.answer is None else self._decision(self._read)

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 import langgraph_patch
+from langgraph_patch import middleware, streaming, threads
 from support.paths import ROOT
 
 
@@ -26,6 +27,19 @@ def test_all_is_sorted_and_is_every_public_name():
     }
     assert set(listed) == public
     assert listed == sorted(listed, key=lambda name: (not name.isupper(), name[0].islower(), name))
+
+
+def test_a_name_of_another_module_is_hinted_at():
+    """A user who looks for a public name at the top level learns where it is."""
+    named = {
+        **dict.fromkeys(threads.__all__, threads),
+        **dict.fromkeys(streaming.__all__, streaming),
+    }
+    named["PatchToolCallsMiddleware"] = middleware
+    for name, module in named.items():
+        assert hasattr(module, name)
+        with pytest.raises(AttributeError, match=f"'{name}': it is in {module.__name__}$"):
+            getattr(langgraph_patch, name)
 
 
 def test_the_version_is_that_of_the_distribution():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, add_messages
@@ -13,7 +14,7 @@ from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from kit import BARE, Agent, StrictModel, above, calls, model_node, patched
-from langgraph_patch import patch_model, validate_messages
+from langgraph_patch import PatchNode, patch_model, validate_messages
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, make_placeholder
@@ -79,6 +80,55 @@ def test_one_repair_one_call_one_line(place, kind, asynchronous, logged):
     node = "patch_tool_calls" if place == "entry" else model
     assert config["metadata"]["langgraph_node"] == node
     assert logged() == INFO
+
+
+@each_way
+def test_a_repair_is_a_custom_event_of_the_run(place, kind, asynchronous):
+    """Handlers and `astream_events` show each repair that is written; a healthy turn has none."""
+
+    class Handler(BaseCallbackHandler):
+        seen: ClassVar[list[Any]] = []
+
+        def on_custom_event(self, name: str, data: Any, **_: Any) -> None:
+            self.seen.append((name, data))
+
+    bare, value = broken(place, kind, asynchronous=asynchronous)
+    it = patched(bare)
+    it.config = {**it.config, "callbacks": [Handler()]}
+    it.run(value)
+    it.say("hello?")
+    [(name, data)] = Handler.seen
+    assert (name, data["thread_id"]) == ("langgraph_patch", "1")
+    recovered = {"kind": "recovered", "cause": None, "name": "mail", "tool_call_id": "c1"}
+    assert data["changes"][0] == recovered
+    assert data["changes"][1]["cause"] == "awaiting_input"
+
+
+async def test_a_repair_is_in_the_stream_of_events():
+    """`astream_events` has it once, as an event of the node that writes it."""
+    bare, _ = broken("entry")
+    it = patched(bare)
+    sent = {"messages": [HumanMessage("never mind")]}
+    events = [e async for e in it.graph.astream_events(sent, it.config, version="v2")]
+    [event] = [e for e in events if e["event"] == "on_custom_event"]
+    assert event["name"] == "langgraph_patch"
+    assert event["metadata"]["langgraph_node"] == "patch_tool_calls"
+
+
+@pytest.mark.parametrize("missing", ["checkpointer", "thread"])
+def test_what_is_required_can_be_recovered(missing):
+    """`recover="required"` needs a checkpointer and a thread if a result is missing."""
+    bare, value = broken("entry")
+    it = patched(bare, recover="required")
+    history = bare.history
+    it.run(value)  # with both, it is repaired
+    graph, config = it.graph, {"configurable": {}}
+    if missing == "checkpointer":
+        graph, config = it.graph.copy({"checkpointer": None}), it.config
+    node = PatchNode(recover="required")
+    run = graph.invoke if missing == "checkpointer" else node.invoke
+    with pytest.raises(EvidenceError, match="no checkpointer or no thread_id"):
+        run({"messages": [*history, HumanMessage("?")]}, config)
 
 
 def test_a_repair_of_a_nodes_input_is_not_reported(logged):

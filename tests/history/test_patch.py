@@ -96,15 +96,18 @@ def test_a_patch_has_json_values_whatever_an_artifact_holds():
 
 
 NO_LIST = r" is no list of messages: expected a list of LangChain messages"
-NO_MESSAGE = r" holds something that is no message: expected a list of LangChain messages"
+NO_MESSAGE = r", the item with index {} of {}, is no message: expected a list of LangChain messages"
 
 
 def test_what_is_no_history_is_refused():
     """The error is a `TypeError` of the package; it shows the value, if that is short."""
     for value, words in (
         *((None, f"None{NO_LIST}"), (b"hi", f"b'hi'{NO_LIST}"), ({"messages": []}, NO_LIST)),
-        *(((7,), rf"\(7,\){NO_MESSAGE}"), ([{"role": "nobody", "content": "x"}], NO_MESSAGE)),
-        *(("x" * 10_000, NO_LIST), (["x", "y" * 10_000, 7], NO_MESSAGE)),
+        *(
+            ((7,), "^7" + NO_MESSAGE.format(0, 1)),
+            ([*["x"] * 100, {}], NO_MESSAGE.format(100, 101)),
+        ),
+        *(("x" * 10_000, NO_LIST), (["x", "y" * 10_000, 7], "^7" + NO_MESSAGE.format(2, 3))),
     ):
         for function in (patch_messages, validate_messages):
             with pytest.raises(MessagesError, match=words) as caught:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 
-from langgraph_patch.errors import StreamError
+from langgraph_patch.errors import OptionError, StreamError
 from langgraph_patch.streaming import (
     Turn,
     asplit_stream,
@@ -133,6 +133,16 @@ def test_a_checker_that_returns_anything_else_is_a_clear_error(io):
     with pytest.raises(StreamError, match=r"The checker .* returned 0.*Expected True, False or"):
         io.split(source, checker=lambda _: 0)
     assert not source.open
+
+
+def test_the_stream_of_a_graph_and_no_checker_are_clear_errors(io):
+    """The error names the function for the stream of a graph, and the checkers that there are."""
+    with pytest.raises(StreamError, match=r"got \(AIMessageChunk.*graph is for final_answers"):
+        io.split(Source([(say("a"), {"langgraph_node": "model"})]))
+    with pytest.raises(OptionError, match=r"checker='full': .* such as full_stream_checker"):
+        io.split(Source([say("a")]), checker="full")
+    with pytest.raises(OptionError, match=r"checker=None: expected a function of a Turn"):
+        io.answers(Source([]), checker=None)
 
 
 def test_what_the_checker_raises_reaches_the_caller_and_the_source_is_closed(io):
