@@ -38,8 +38,12 @@ from langgraph_patch.history.texts import Evidence
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 OnPatch: TypeAlias = Callable[[Patch, RunnableConfig], None]
+"""Called with each repair and the config of the run, before the repair is written."""
 
 Recover: TypeAlias = "bool | Literal['required']"
+"""Whether the checkpoints are searched; with `"required"` it is an error if they cannot be
+read, or if the run has no checkpointer.
+"""
 
 EVENT: Final = "langgraph_patch"
 """The name of the custom event of a repair."""

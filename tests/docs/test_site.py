@@ -6,8 +6,6 @@ from itertools import product
 import pytest
 from langchain_core.messages import AIMessage
 
-import langgraph_patch
-from langgraph_patch import errors, streaming, threads
 from langgraph_patch.history.texts import CAUSES, DanglingCall, default_text
 from support.pages import PAGES, SITE, run_page
 from support.paths import ROOT
@@ -68,16 +66,6 @@ def test_an_error_that_is_pasted_is_found():
     """The start page quotes each provider's sentence, so that the search finds it."""
     page = PAGES["index"].read_text("utf-8")
     assert [sentence for sentence in SENTENCES if sentence not in page] == []
-
-
-def test_every_public_name_is_in_the_reference():
-    """The reference has an entry for each public name of each public module."""
-    text = "".join(file.read_text("utf-8") for file in (SITE / "pages/reference").glob("*.md"))
-    documented = re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)
-    assert "langgraph_patch.errors" in documented
-    public = {*langgraph_patch.__all__, *threads.__all__, *streaming.__all__}
-    last_names = {name.rpartition(".")[2] for name in documented}
-    assert public - set(vars(errors)) - last_names == set()
 
 
 def test_the_table_of_causes_has_the_texts_of_the_program():

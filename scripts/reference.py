@@ -1,0 +1,274 @@
+"""Write the pages of the reference from the signatures and docstrings of the public names.
+
+They are plain Markdown, which reads the same on GitHub and on the site. A test compares them with
+the code: `python scripts/reference.py` writes them anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+FOLDER = Path(__file__).parents[1] / "docs" / "pages" / "reference"
+
+GRAPHS = """\
+# Graphs and messages
+
+Import these names from `langgraph_patch`, and the middleware from `langgraph_patch.middleware`.
+"""
+THREADS = """\
+# Stored threads
+
+Import these names from `langgraph_patch.threads`. [An incident](../how-to/incident.md) does the \
+same on the command line.
+"""
+STREAMING = """\
+# Streaming
+
+Import these names from `langgraph_patch.streaming`. [Streams](../how-to/streams.md) shows how \
+they are used.
+"""
+TYPES = """\
+## Types
+
+The types of the options above, and what they hold.
+"""
+ERRORS = """\
+## Errors
+
+Every error of this package is a `PatchError`. Import `PatchError` from `langgraph_patch`, and the \
+others from `langgraph_patch.errors`.
+"""
+
+PAGES: dict[str, tuple[str, ...]] = {
+    "graphs": (
+        GRAPHS,
+        "with_patching",
+        "graph.entry.PatchNode",
+        "graph.entry.patch_node",
+        "middleware.PatchToolCallsMiddleware",
+        "patch_model",
+        "idempotency_key",
+        "patch_messages",
+        "validate_messages",
+        "Patch",
+        "Change",
+        "is_placeholder",
+        "history.ids.PLACEHOLDER_KEY",
+        "set_language",
+        TYPES,
+        "history.placeholders.Placeholder",
+        "DanglingCall",
+        "evidence.reconcile.Lookup",
+        "graph.repairer.OnPatch",
+        "graph.repairer.Recover",
+        "graph.repairer.EVENT",
+        "history.texts.Evidence",
+        "history.texts.Finding",
+        ERRORS,
+        "errors",
+    ),
+    "threads": (
+        THREADS,
+        "threads.scan.scan_threads",
+        "threads.repair.repair_thread",
+        "threads.undo.undo_repair",
+        "threads.reports.ThreadReport",
+        "threads.reports.ThreadRepair",
+        "threads.server.LangGraphServer",
+    ),
+    "streaming": (
+        STREAMING,
+        "streaming.answers.final_answers",
+        "streaming.answers.afinal_answers",
+        "streaming.answers.RETRACTED_KEY",
+        "streaming.checkers.split_stream",
+        "streaming.checkers.asplit_stream",
+        "streaming.message.message_from_stream",
+        "streaming.message.merge_tool_call_chunks",
+        "streaming.message.UNFINISHED_KEY",
+        "streaming.checkers.first_chunk_checker",
+        "streaming.checkers.full_stream_checker",
+        "streaming.checkers.Checker",
+        "streaming.checkers.Turn",
+    ),
+}
+"""For each page its texts and names, in order; a name is relative to the package."""
+
+_SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Examples):\n", re.MULTILINE)
+_ITEM = re.compile(r"^    (\S[^:\n]*): (.*?)(?=^    \S|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def page(name: str) -> str:
+    """The text of a page of the reference."""
+    parts = (part if part[0] == "#" else entry(part) for part in PAGES[name])
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def entry(path: str) -> str:
+    """The section of one name."""
+    module_path, _, name = path.rpartition(".")
+    module = importlib.import_module(".".join(filter(None, ["langgraph_patch", module_path])))
+    value = getattr(module, name)
+    if isinstance(value, ModuleType):
+        return "\n".join(errors(value))
+    if not inspect.isfunction(value) and not inspect.isclass(value):
+        return "\n".join(constant(module, name))
+    return "\n".join(definition(value))
+
+
+def definition(value: Any) -> Iterator[str]:
+    """A function or a class: how it is called, what it does, every option, an example."""
+    first, *others = _SECTION.split(inspect.getdoc(value) or "")
+    sections = dict(zip(others[::2], others[1::2], strict=True))
+    is_result = isinstance(value, type) and "Args" not in sections
+    yield f"## {value.__name__}\n"
+    if not is_result:
+        yield f"```py\n{called(value)}\n```\n"
+    yield prose(first)
+    yield from options(value, _ITEM.findall(sections.get("Args", "")))
+    yield from attributes(value, _ITEM.findall(sections.get("Attributes", "")))
+    for title in sections.keys() & {"Returns", "Yields"}:
+        yield f"**{title}** {prose(sections[title])}"
+    if raised := _ITEM.findall(sections.get("Raises", "")):
+        yield "**Raises**\n"
+        yield "\n".join(f"- `{name}`: {' '.join(why.split())}" for name, why in raised) + "\n"
+    if "Examples" in sections:
+        yield f"**Example**\n\n{example(inspect.cleandoc(sections['Examples']))}"
+    if is_result:
+        yield from methods(value)
+
+
+def options(value: Any, documented: list[tuple[str, str]]) -> Iterator[str]:
+    """The table of the options of a function, or of those that a class is made with."""
+    if documented:
+        parameters = inspect.signature(value).parameters
+        yield "| option | type | default | meaning |\n|---|---|---|---|"
+        for name, meaning in documented:
+            given = parameters[name].default
+            is_required = given is inspect.Parameter.empty
+            default = "required" if is_required else f"`{shown(given)}`"
+            yield row(f"`{name}`", type_text(parameters[name].annotation), default, cell(meaning))
+        yield ""
+
+
+def attributes(value: Any, documented: list[tuple[str, str]]) -> Iterator[str]:
+    """The table of the attributes of a class."""
+    if documented:
+        annotations = vars(value).get("__annotations__", {})
+        yield "| attribute | type | meaning |\n|---|---|---|"
+        for name, meaning in documented:
+            yield row(f"`{name}`", type_text(annotations[name]), cell(meaning))
+        yield ""
+
+
+def methods(value: type) -> Iterator[str]:
+    """The public methods and properties of a result, each with its first paragraph."""
+    for name, method in vars(value).items():
+        function = method.fget if isinstance(method, property) else method
+        if inspect.isfunction(function) and name[0] != "_":
+            brackets = "" if isinstance(method, property) else "()"
+            text = (inspect.getdoc(function) or "").partition("\n\n")[0]
+            yield f"**`{name}{brackets}`** {prose(text)}"
+
+
+def constant(module: ModuleType, name: str) -> Iterator[str]:
+    """A constant, a type or `patch_node`: its value, and the text below it in the module."""
+    body = ast.parse(inspect.getsource(module)).body
+    for statement, following in zip(body, [*body[1:], None], strict=True):
+        target = getattr(statement, "target", None)
+        if isinstance(target, ast.Name) and target.id == name:
+            value = ast.unparse(statement.value)  # type: ignore[attr-defined]
+            yield f"## {name}\n\n```py\n{name} = {value.strip(chr(34))}\n```\n"
+            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                yield prose(inspect.cleandoc(str(following.value.value)))
+            return
+    raise LookupError(name)
+
+
+def errors(module: ModuleType) -> Iterator[str]:
+    """The tree of the exceptions, and what is said of each."""
+    text = inspect.getdoc(module) or ""
+    tree = re.search(r"^    .*?(?=\n\n)", text, re.DOTALL | re.MULTILINE)
+    if tree is None:
+        raise LookupError("no tree of exceptions")
+    yield f"```text\n{inspect.cleandoc(tree[0])}\n```\n"
+    yield prose(text[tree.end() :].strip())
+
+
+def called(value: Any) -> str:
+    """How a function or a class is called, one option a line."""
+    prefix = "async " if inspect.iscoroutinefunction(value) else ""
+    own = list(inspect.signature(value).parameters.values())
+    lines, keyword = [], False
+    for parameter in own:
+        if parameter.kind is parameter.KEYWORD_ONLY and not keyword:
+            lines.append("    *,")
+            keyword = True
+        given = "" if parameter.default is parameter.empty else f"={shown(parameter.default)}"
+        lines.append(f"    {parameter.name}{given},")
+    if not own[1:]:
+        return f"{prefix}{value.__name__}({''.join(lines).strip(' ,')})"
+    return "\n".join([f"{prefix}{value.__name__}(", *lines, ")"])
+
+
+def type_text(annotation: Any) -> str:
+    """A type, its alternatives joined by `or`: a pipe would end the cell of a table."""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    parts, depth, current = [], 0, ""
+    for each in text.replace("collections.abc.", "").replace("typing.", ""):
+        depth += (each in "[(") - (each in ")]")
+        if each == "|" and depth == 0:
+            parts.append(current.strip())
+            current = ""
+        else:
+            current += each
+    parts.append(current.strip())
+    return " or ".join(f"`{part.replace(' | ', ' or ')}`" for part in parts if part)
+
+
+def shown(value: Any) -> str:
+    """A default value as it is written in a call."""
+    return str(value.__name__) if callable(value) else repr(value).replace("'", '"')
+
+
+def row(*cells: str) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def cell(text: str) -> str:
+    """One line of a table: without `Default: ...`, which has a column of its own."""
+    text = re.sub(r"\s*^\s*- ", "<br>", text, flags=re.MULTILINE)
+    text = " ".join(text.split())
+    text = re.sub(r" Default: (?:None|True|False|\"[^\"]*\"|`[^`]*`|\d+)\.$", "", text)
+    return text.replace("|", "\\|")
+
+
+def prose(text: str) -> str:
+    """Paragraphs, each on one line; lists and tables stay."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    joined = (
+        part if re.match(r"[-|]| {4}", part) else " ".join(part.split()) for part in paragraphs
+    )
+    return "\n\n".join(joined) + "\n"
+
+
+def example(text: str) -> str:
+    """Texts and the sessions between them."""
+    parts = re.split(r"\n\n(?=>>>)|(?<=\n)\n(?=[^>\n ])", text)
+    return "\n".join(
+        f"```pycon\n{part.strip()}\n```\n" if part.startswith(">>>") else f"{part.strip()}\n"
+        for part in parts
+    )
+
+
+if __name__ == "__main__":
+    for each in PAGES:
+        (FOLDER / f"{each}.md").write_text(page(each), "utf-8")
