@@ -609,7 +609,9 @@ _OWN_WORDS = {"on_pause='abandon'": "--on-pause abandon", "or force the repair":
 
 def demo(_: Namespace) -> int:
     """Run the same agent without patching and with it."""
-    from langgraph_patch.demo import lines  # noqa: PLC0415 - imports agents
+    from langgraph_patch.demo import lines, style_of  # noqa: PLC0415 - imports agents
 
-    sys.stdout.writelines(f"{line}\n" for line in lines())
+    console = Console(highlight=False, markup=False, emoji=False)
+    for line in lines():
+        console.print(Text(line, style_of(line)), soft_wrap=not console.is_terminal)
     return CLEAN

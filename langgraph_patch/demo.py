@@ -26,6 +26,7 @@ from langgraph.types import interrupt
 
 from langgraph_patch.errors import brief
 from langgraph_patch.graph.with_patching import with_patching
+from langgraph_patch.history.ids import PLACEHOLDER_KEY
 
 _CUT = '{"amount": 10'  # 1000 was not written to its end
 _CALLS = [
@@ -54,8 +55,10 @@ _ANSWERS = {
 """What the model says of each result that it reads."""
 _INTRODUCTION = """\
 The model is scripted. LangGraph, the tools and the checkpoints are real.
-A + marks a result that the history lacks without patching.
+A + marks a result that the history lacks without patching, a ~ a call that was cut and not run.
 """
+_STYLES = {"+": "green", "~": "yellow", "1": "bold", "2": "bold", "  V": "red", "  d": "cyan"}
+"""What a line begins with -> its colour on a terminal."""
 
 
 class _Model(BaseChatModel):
@@ -90,6 +93,11 @@ def lines() -> Iterator[str]:
         yield from _converse(calls, texts, patched=False)
         yield f"{number}b. with_patching(create_react_agent(...)): {title}"
         yield from _converse(calls, texts, patched=True)
+
+
+def style_of(line: str) -> str:
+    """The colour of a line on a terminal, as rich names it; `""` for none."""
+    return next((style for start, style in _STYLES.items() if line.startswith(start)), "")
 
 
 def _converse(calls: list[dict[str, Any]], texts: Sequence[str], *, patched: bool) -> Iterator[str]:
@@ -128,10 +136,18 @@ def _converse(calls: list[dict[str, Any]], texts: Sequence[str], *, patched: boo
             error = raised
     # Not get_state(): it shows the result of the finished tool as if it were in the history.
     [saved] = saver.list(thread, limit=1)
-    for message in saved.checkpoint["channel_values"]["messages"]:
+    messages = saved.checkpoint["channel_values"]["messages"]
+    marks = [
+        (m.tool_call_id, m.additional_kwargs.get(PLACEHOLDER_KEY, {}))
+        for m in messages
+        if m.type == "tool"
+    ]
+    cut = {call_id for call_id, mark in marks if mark.get("cause") == "malformed"}
+    for message in messages:
         made = message.tool_calls if isinstance(message, AIMessage) else ()
         words = [f"{call['name']}({call['id']}) {json.dumps(call['args'])}" for call in made]
         sign = "+" if patched and message.type == "tool" else " "
+        sign = "~" if cut & {call["id"] for call in made} else sign
         yield f"{sign} [{message.type}] {', '.join(words) or message.text}"
     yield f"  done in the world: {', '.join(ran) or 'nothing'}"
     if error is not None:

@@ -37,7 +37,8 @@ _MAY_BE_SECRET = re.compile(r"@|://|password\s*=", re.IGNORECASE)
 
 def brief(error: BaseException) -> str:
     """The type and the message of an exception on one line, at most 200 characters of it."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text if text == text[:200] else f'{text[:200]}…'}"
 
 
 def quoted(value: object) -> str:

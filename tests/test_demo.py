@@ -1,8 +1,6 @@
-"""`langgraph-patch demo`: what it prints is what happened, and the README shows a part of it."""
+"""`langgraph-patch demo`: what it prints is what happened."""
 
 import re
-
-from support.paths import ROOT
 
 
 def test_the_demo_shows_both_conversations_bare_and_patched(cli):
@@ -14,7 +12,7 @@ def test_the_demo_shows_both_conversations_bare_and_patched(cli):
     assert "ValueError: Found AIMessages with tool_calls that do not have" in runs[0]
     assert "+ [tool] sent to bob" in runs[1]
     assert '[ai] pay(p1) {"amount": 10}\n  [tool] paid 10\n' in runs[2]
-    assert "[ai] pay(p1) {}\n+ [tool] Tool call pay with id p1 was not run" in runs[3]
+    assert "~ [ai] pay(p1) {}\n+ [tool] Tool call pay with id p1 was not run" in runs[3]
     assert [re.findall(r"\[ai\] ([A-Z].*)", run) for run in runs] == [
         [],
         ["Bob has my mail. No money was wired."],
@@ -25,9 +23,15 @@ def test_the_demo_shows_both_conversations_bare_and_patched(cli):
     assert done == [["a mail to bob"], ["a mail to bob"], ["a payment of 10"], ["nothing"]]
 
 
-def test_the_readme_shows_what_the_demo_prints(cli, monkeypatch):
-    """Each line of the README's example is a line of the output, in that order."""
-    monkeypatch.setenv("COLUMNS", "200")
-    text = (ROOT / "README.md").read_text("utf-8")
-    [example] = re.findall(r"```text\n(  \[human\].*?)```", text, re.DOTALL)
-    assert example in cli("demo")[1]
+def test_a_terminal_has_colours_and_a_pipe_has_none(cli, monkeypatch):
+    """What is new is green, what was cut is yellow, an error is red; each has a sign too."""
+    plain = cli("demo")[1]
+    assert "\x1b" not in plain
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "300")
+    shown = cli("demo")[1]
+    assert "\x1b[32m+ [tool] sent to bob\x1b[0m" in shown
+    assert "\x1b[33m~ [ai] pay(p1) {}\x1b[0m" in shown
+    [error] = re.findall(r"\x1b\[31m  (ValueError: .*)\x1b", shown)
+    assert error.endswith("…")
+    assert re.sub(r"\x1b\[[\d;]*m", "", shown) == plain

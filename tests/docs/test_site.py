@@ -14,19 +14,40 @@ ELSEWHERE = {"how-to/postgresql", "how-to/server", "how-to/wrap-an-agent"}
 """Pages that need a server or another package: `tests/server` runs them."""
 
 SENTENCES = (
-    "must be followed by tool messages responding to each 'tool_call_id'",
-    "must be a response to a preceeding message with 'tool_calls'",
+    "An assistant message with 'tool_calls' must be followed by tool messages responding to each",
+    'An assistant message with "tool_calls" must be followed by tool messages responding to each',
+    "insufficient tool messages following tool_calls message",
+    "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'",
+    'messages with role "tool" must be a response to a preceeding message with "tool_calls"',
+    "must be a response to a preceding message with 'tool_calls'",
+    "not found in 'tool_calls' of previous message",
     "No tool output found for function call",
     "No tool call found for function call output",
+    "No call message found for",
     "`tool_use` ids were found without `tool_result` blocks immediately after",
+    "tool_use ids were found without tool_result blocks immediately after",
     "unexpected `tool_use_id` found in `tool_result` blocks",
+    "unexpected tool_use_id found in tool_result blocks",
+    "Each `tool_result` block must have a corresponding `tool_use` block in the previous message",
+    "`tool_use` ids must be unique",
+    "Did not find 1 `tool_result` block(s) at the beginning of this message",
     "number of function response parts is equal to the number of function call parts",
-    "Expected toolResult blocks",
+    "function call turn comes immediately after a user turn or after a function response turn",
+    "function response turn comes immediately after a function call turn",
+    "Expected toolResult blocks at messages.2.content for the following Ids",
+    "exceeds the number of toolUse blocks of previous turn",
+    "A conversation must alternate between user and assistant roles",
+    "Conversation blocks and tool result blocks cannot be provided in the same turn",
+    "roles must alternate",
     "Not the same number of function calls and responses",
+    "Unexpected role 'user' after role 'tool'",
+    "Unexpected role 'tool' after role 'user'",
     "do not have a corresponding ToolMessage",
+    "Every tool call (LLM requesting to call a tool) in the message history MUST have a",
     "INVALID_CHAT_HISTORY",
     "max_tokens",
     "must have either content or tool_calls",
+    "must not be empty",
     "text content blocks must contain non-whitespace text",
     "Invalid `signature` in `thinking` block. The block is bound to a different conversation",
     "thinking.signature: Field required",
@@ -35,9 +56,17 @@ SENTENCES = (
     "was provided without its required 'reasoning' item",
     "was provided without its required following item",
     "Duplicate item found with id",
-    "Unexpected role 'user' after role 'tool'",
+    "Expected `thinking` or `redacted_thinking`",
+    "does not support assistant message prefill",
+    "The reasoning_content in the thinking mode must be passed back",
+    "Could not process image",
+    "cache_control",
+    "context_length_exceeded",
 )
 """What providers and LangGraph say of a broken history."""
+
+VARIANTS = ('"tool_calls"', '"tool"', "tool_use ids", "tool_use_id found in tool", "max_tokens")
+"""A text with one of these is below the heading of its usual form, or of what causes it."""
 
 FORMS = (
     *(("failed", None), ("failed", "timeout"), ("awaiting_input", None), ("not_started", None)),
@@ -63,14 +92,33 @@ def test_each_page_is_found():
 
 
 def test_an_error_that_is_pasted_is_found():
-    """The start page quotes each provider's sentence, so that the search finds it."""
-    page = PAGES["index"].read_text("utf-8")
+    """Each text is a heading of its own, so that a search finds it first; variants are below."""
+    page = PAGES["errors"].read_text("utf-8")
+    headings = [line for line in page.splitlines() if line.startswith("###")]
     assert [sentence for sentence in SENTENCES if sentence not in page] == []
+    for sentence in SENTENCES:
+        variant = any(words in sentence for words in VARIANTS) or "preceding" in sentence
+        assert variant or any(sentence in heading for heading in headings), sentence
+
+
+def test_the_remedy_is_above_the_errors():
+    """Who arrives with an error reads what to do before anything else."""
+    page = PAGES["errors"].read_text("utf-8")
+    assert page.index("with_patching(") < page.index("repair threads.sqlite") < page.index("\n### ")
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_a_page_reads_the_same_on_github(name):
+    """No tabs, no notes in boxes and no directives: GitHub would show their signs."""
+    signs = re.findall(
+        r"^ *(?:===|!!!|\?\?\?|:::) .*", PAGES[name].read_text("utf-8"), re.MULTILINE
+    )
+    assert signs == []
 
 
 def test_the_table_of_causes_has_the_texts_of_the_program():
     """A reader can search a sentence of a history on the page and finds it, word for word."""
-    table = PAGES["money"].read_text("utf-8").partition("| cause | when | what the model reads |")
+    table = PAGES["causes"].read_text("utf-8").partition("| cause | when | what the model reads |")
     lines = table[2].partition("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     assert {row[0] for row in rows} == {*(f"`{each}`" for each in CAUSES), "(a result is recorded)"}
@@ -80,6 +128,16 @@ def test_the_table_of_causes_has_the_texts_of_the_program():
         assert any(row[0] == f"`{cause}`" and f"`{text}`" in row[2] for row in rows), text
 
 
+def test_the_readme_fits():
+    """No line of code is cut at GitHub's width, and each page that it links reads well there."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    blocks = re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE)
+    assert [line for block in blocks for line in block.splitlines() if len(line) > 90] == []
+    linked = re.findall(r"/(?:blob|tree|langgraph-patch)/main/([\w./-]+)", text)
+    assert len(linked) > 15
+    assert [path for path in linked if not (ROOT / path).exists()] == []
+
+
 def test_the_readme_stays_short():
     """Someone with a dying thread reads it in three minutes."""
-    assert len((ROOT / "README.md").read_text("utf-8").split()) < 650
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 600

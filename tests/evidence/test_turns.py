@@ -5,7 +5,6 @@ import logging
 import operator
 from contextlib import closing
 from datetime import date
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -28,6 +27,7 @@ from typing_extensions import TypedDict
 
 from kit import NESTED, TOLD, Agent, Desk, StrictModel, above, calling, calls, loop, results_in
 from langgraph_patch import Patch, set_language, validate_messages, with_patching
+from langgraph_patch.demo import lines
 from langgraph_patch.errors import EvidenceError
 from support.placeholder_texts import FAILED, WAITED
 from support.savers import Counting
@@ -146,9 +146,8 @@ def test_two_turns_of_a_function_are_told_in_two_messages():
 
 
 def readme() -> list[str]:
-    """The text of the recovered result and of the placeholder in the README's first example."""
-    text = (Path(__file__).parents[2] / "README.md").read_text()
-    return [line.removeprefix("+ [tool] ") for line in text.splitlines() if line[:2] == "+ "][:2]
+    """The text of the recovered result and of the placeholder in the README's picture."""
+    return [line.removeprefix("+ [tool] ") for line in lines() if line[:2] == "+ "][:2]
 
 
 class Readme(Desk):

@@ -1,5 +1,6 @@
 """The pages of the documentation, and their Python blocks."""
 
+import logging
 import re
 import warnings
 
@@ -25,6 +26,12 @@ def run_page(name):
             lines[number] = line.removeprefix(block[1])
     code = compile("\n".join(lines), PAGES[name], "exec", dont_inherit=True)
     defined = {"__name__": "page"}
-    with warnings.catch_warnings():
-        exec(code, defined)  # noqa: S102 - these are the pages of this project
+    logger, root = logging.getLogger("langgraph_patch"), logging.getLogger()
+    level, handlers = logger.level, root.handlers[:]
+    try:
+        with warnings.catch_warnings():
+            exec(code, defined)  # noqa: S102 - these are the pages of this project
+    finally:  # a page may show how to configure the log
+        logger.setLevel(level)
+        root.handlers[:] = handlers
     return defined
