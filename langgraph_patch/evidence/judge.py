@@ -25,7 +25,7 @@ from langgraph.types import Send
 
 from langgraph_patch._langgraph_graphs import runs_after_model
 from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
-from langgraph_patch.evidence.tasks import Step, Task, is_real, text_of_error
+from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
 from langgraph_patch.evidence.window import View, Window, is_version, label
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
@@ -47,7 +47,7 @@ class Verdict:
     writer: Task | None = None
     ended: Task | None = None
     own: tuple[Task, ...] = ()
-    last: Step | None = None
+    last: Superstep | None = None
 
     @property
     def result(self) -> ToolMessage | None:
@@ -204,9 +204,9 @@ def ending_of_only_call(window: Window) -> tuple[Finding | None, Task] | None:
     return _ending_of(tasks[0], window), tasks[0]
 
 
-def _pending_steps(window: Window) -> list[Step]:
+def _pending_steps(window: Window) -> list[Superstep]:
     """The supersteps of one run that may have run the calls, oldest first, without idle ones."""
-    found: list[Step] = []
+    found: list[Superstep] = []
     for view in window.views:
         if view.is_pending and view.step.source == "input":
             break
@@ -215,7 +215,7 @@ def _pending_steps(window: Window) -> list[Step]:
     return found
 
 
-def approval(window: Window) -> Step | None:
+def approval(window: Window) -> Superstep | None:
     """The superstep that asked for an approval, if that is why nothing has started the calls.
 
     Only nodes between the model and the tools ran since the message was written, and the last of

@@ -46,7 +46,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, IORequest
-from langgraph_patch.evidence.checkpointer import Reader
+from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.effects import Effects, effects_of, unchanged_deltas
 from langgraph_patch.evidence.judge import (
     Verdict,
@@ -62,9 +62,9 @@ from langgraph_patch.evidence.nested import (
     graph_of_writer,
     inner_results,
     is_answered_above,
-    namespace_of,
 )
-from langgraph_patch.evidence.tasks import Step, configured_id
+from langgraph_patch.evidence.reader import Reader
+from langgraph_patch.evidence.superstep import Superstep
 from langgraph_patch.evidence.window import Window, read_windows, windows_of
 from langgraph_patch.history.calls import Call
 from langgraph_patch.history.texts import Evidence, Finding
@@ -162,11 +162,11 @@ def recover_evidence(
     """
     if not calls:
         return Recovery()
-    place: RunnableConfig = {"configurable": {"checkpoint_ns": "", **config["configurable"]}}
+    address = Address.of(config)
     for seconds in (*(() if is_over else _RETRY_SECONDS), None):
         reader = Reader(saver, messages_key, required, breakpoints=breakpoints)
-        newest, verdicts = yield from _search(reader, place, windows_of(messages, calls))
-        is_missing = newest is None and configured_id(place) is not None
+        newest, verdicts = yield from _search(reader, address, windows_of(messages, calls))
+        is_missing = newest is None and address.checkpoint_id is not None
         is_awaited = is_missing or _is_being_written(verdicts.values())
         if seconds is None or reader.error or not is_awaited:
             break
@@ -223,23 +223,23 @@ def _is_being_written(verdicts: Iterable[Verdict]) -> bool:
 
 def _search(
     reader: Reader,
-    config: RunnableConfig,
+    address: Address,
     windows: Sequence[Window],
     visited: frozenset[str] = frozenset(),
-) -> IOGenerator[tuple[Step | None, _Verdicts]]:
+) -> IOGenerator[tuple[Superstep | None, _Verdicts]]:
     """Search the checkpoints of one graph.
 
     Args:
         reader: The checkpointer.
-        config: The thread, the namespace, and the current checkpoint (default: the newest).
+        address: The current checkpoint.
         windows: The messages that make the calls.
         visited: The namespaces that were searched before this one.
 
     Returns:
         The superstep after the current checkpoint, and what is known of each call.
     """
-    newest = yield from read_windows(reader, config, windows)
-    visited |= {namespace_of(config)}
+    newest = yield from read_windows(reader, address, windows)
+    visited |= {address.namespace}
     verdicts: _Verdicts = {}
     for window in reversed(windows):
         found = {call.key: judge(call, window) for call in window.calls}
@@ -266,7 +266,7 @@ def _explained(
     calls = [call for call in window.calls if call.key in rest]
     above, below = graph_above(window), graph_of_writer(window)
     other = above or below
-    if other is not None and namespace_of(other) not in visited:
+    if other is not None and other.namespace not in visited:
         same = [Window(window.message, calls, window.equals)]
         newest, found = yield from _search(reader, other, same, visited)
         if above is not None:
