@@ -52,6 +52,10 @@ def patch_model(
     gives the chunks of the model; a loop that merges them itself uses
     `langgraph_patch.streaming.message_from_stream`.
 
+    If the provider refuses the history (status 400 or 422), what it refuses of messages is repaired
+    and the model is asked again, at most twice: `invoke` and `stream` alike, see
+    `docs/pages/refused.md`.
+
     `bind_tools`, `with_structured_output`, `bind`, `with_config` and `with_retry` work as on the
     model. The result is no `BaseChatModel`: for agents that need one (`create_react_agent` with
     `response_format`, `SummarizationMiddleware`), use `with_patching` or
