@@ -33,7 +33,15 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 from rich.text import Text
 
 from langgraph_patch import __version__, threads, view
-from langgraph_patch.errors import OptionError, PatchError, ThreadError, brief, quoted
+from langgraph_patch.errors import (
+    OptionError,
+    PatchError,
+    ThreadError,
+    brief,
+    chain_of,
+    is_store_failure,
+    quoted,
+)
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.texts import CAUSES
@@ -41,12 +49,7 @@ from langgraph_patch.threads.listing import Selection
 from langgraph_patch.threads.opening import open_database
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.scan import scan_selected
-from langgraph_patch.threads.stored import (
-    SERVER_IS_READ,
-    chain_of,
-    history_of,
-    is_store_failure,
-)
+from langgraph_patch.threads.stored import SERVER_IS_READ, history_of
 from langgraph_patch.threads.undo import find_repairs
 from langgraph_patch.view import counted, masked, say
 

@@ -365,6 +365,14 @@ def test_the_exit_codes_of_a_scan(cli, path):
     assert "show DB THREAD" not in err
 
 
+def test_an_exit_code_hides_no_other_one(cli, path):
+    """A thread that cannot be read is 3, and a line says that damage was found too."""
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("UPDATE checkpoints SET checkpoint = x'c1' WHERE thread_id = 'healthy'")
+    code, _, err = cli("scan", path)
+    assert (code, "takes precedence over 1, which stands for: 1 damaged." in err) == (3, True)
+
+
 def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path):
     """Exit code 1 of scan, of show, and of a repair that leaves it; `abandon` repairs it."""
     old = [HumanMessage("h0"), calls(("mail", {"to": "x"}), first=0, id="a0"), HumanMessage("h1")]

@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch._langgraph_storage import postgres_cursor
-from langgraph_patch.errors import OptionError, ThreadError, brief, quoted
+from langgraph_patch.errors import OptionError, ThreadError, brief, class_names, quoted
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads.server import LangGraphServer
 
@@ -170,24 +170,6 @@ def _cannot_delete(saver: object, what: str) -> ThreadError:
     )
 
 
-def class_names(value: object, package: str) -> set[str]:
-    """The names of the classes of `value` that `package` defines.
-
-    It replaces `isinstance` where the package is optional or slow to import: whoever made the
-    value has imported it.
-
-    Args:
-        value: Any object.
-        package: How the names of the modules begin.
-
-    Examples:
-        >>> from langgraph_patch.threads.listing import Selection, class_names
-        >>> sorted(class_names(Selection(), "langgraph_patch"))
-        ['Selection']
-    """
-    return {base.__name__ for base in type(value).__mro__ if base.__module__.startswith(package)}
-
-
 # --- LangGraph's tables ------------------------------------------------------------------
 
 
@@ -233,22 +215,18 @@ def _execute(saver: Any, tables: _Tables, *statements: tuple[Any, ...]) -> Any:
 
 
 def _addresses(tables: _Tables, saver: Any, *statement: Any) -> list[Address]:
+    """What a query lists: a thread and a namespace in each row, as bytes or texts.
+
+    A byte that is not UTF-8 becomes half a character, so that no id stops a scan. No query of
+    LangGraph finds a row without an id.
+    """
     rows = _execute(saver, tables, statement)
-    # No query of LangGraph finds a row without an id.
-    return sorted(_address_of_row(row) for row in rows if None not in _values_of(row))
+    names = (tuple(row.values()) if isinstance(row, Mapping) else row for row in rows)
+    return sorted(Address(_text(t), _text(n)) for t, n in names if None not in (t, n))
 
 
-def _values_of(row: Any) -> Iterable[Any]:
-    return row.values() if isinstance(row, Mapping) else row
-
-
-def _address_of_row(row: Any) -> Address:
-    """An address; a byte that is not UTF-8 becomes half a character, so that it stops no scan."""
-    thread_id, namespace = (
-        value if isinstance(value, str) else value.decode("utf-8", "surrogateescape")
-        for value in _values_of(row)
-    )
-    return Address(thread_id, namespace)
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value, "utf-8", "surrogateescape")
 
 
 _SQLITE = _Tables(

@@ -18,13 +18,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph_sdk import get_sync_client
 
 from langgraph_patch.errors import OptionError, StoreError, ThreadError, quoted
-from langgraph_patch.threads.server import open_server
+from langgraph_patch.threads.server import LangGraphServer
 from langgraph_patch.threads.stored import SERVER_IS_READ
 
 
@@ -65,7 +67,7 @@ def open_database(
     if target.startswith(("http://", "https://")):
         if write:
             raise ThreadError(SERVER_IS_READ)
-        return open_server(target)
+        return _open_server(target)
     is_uri = re.search(r"://|^\w+:/|@.*[:/]|password\s*=", target, re.IGNORECASE)
     if is_uri and not os.path.exists(target):  # noqa: PTH110 - never raises
         raise ThreadError(
@@ -303,3 +305,51 @@ def _check_postgres(conn: Any) -> None:
         )
     if names["row_security"] != "off":
         raise ThreadError(f"{_POSTGRES}: a pooler drops settings: name the server itself.")
+
+
+# --- LangGraph Server ---------------------------------------------------------------------
+
+
+_HEADERS = "LANGGRAPH_HEADERS"
+"""The environment variable with further headers."""
+
+_SERVER_SECONDS = 60.0
+"""How long the server may say nothing."""
+
+
+@contextmanager
+def _open_server(url: str) -> Iterator[LangGraphServer]:
+    """Connect to a LangGraph Server.
+
+    The SDK takes the API key from `LANGGRAPH_API_KEY`, `LANGSMITH_API_KEY` or
+    `LANGCHAIN_API_KEY`. Further headers come from `LANGGRAPH_HEADERS`, as lines of `Name: value`.
+
+    Args:
+        url: Its URL, without user and password.
+
+    Raises:
+        OptionError: If the URL holds a user or has no valid port, or a header is not
+            `Name: value`.
+    """
+    if not _names_a_place(url):
+        raise OptionError(
+            f"The URL holds a user or a password, or its port is no number: put the header that "
+            f"your server expects into the environment variable {_HEADERS}."
+        )
+    lines = [line for line in os.environ.get(_HEADERS, "").splitlines() if line.strip()]
+    headers = [tuple(map(str.strip, line.partition(":"))) for line in lines]
+    if not all(map(all, headers)):
+        raise OptionError(f"A line of {_HEADERS} is not a header: expected `Name: value`.")
+    named = {name: value for name, _, value in headers}
+    with get_sync_client(url=url, headers=named, timeout=_SERVER_SECONDS) as client:
+        yield LangGraphServer(client)
+
+
+def _names_a_place(url: str) -> bool:
+    """Whether a URL has no user, and a port that can be read: a part of a password cannot."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    return parts.username is None and port != 0

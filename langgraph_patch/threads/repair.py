@@ -8,8 +8,7 @@ There is one path: read, plan, stage, check, put, read back.
 3. Compare: is the checkpoint that was read still the newest? Then put the new one behind it, and
    read it back.
 
-Nothing is written before the last step. A repair writes messages and no other state key, and needs
-no code of the application. What would depend on it is refused.
+A repair writes messages and no other state key. What depends on the application is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
@@ -39,7 +38,13 @@ from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.threads.listing import delete_checkpoint
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
 from langgraph_patch.threads.server import Activity
-from langgraph_patch.threads.staging import finished_work, id_after, new_checkpoint, staged
+from langgraph_patch.threads.staging import (
+    finished_work,
+    id_after,
+    new_checkpoint,
+    staged,
+    with_committed,
+)
 from langgraph_patch.threads.stored import (
     activity_of,
     address_of,
@@ -52,6 +57,7 @@ from langgraph_patch.threads.stored import (
     other_checkpoint,
     read_newest,
     starts_tasks,
+    written_at,
 )
 
 OnPause = Literal["keep", "abandon"]
@@ -116,8 +122,8 @@ def repair_thread(
         OptionError: If an option has an invalid value, or the checkpointer is asynchronous.
         MessagesError: If the value of `messages_key` is not a list of messages.
         EvidenceError: If the checkpointer fails while older checkpoints are searched.
-        Exception: What a `placeholder` callable or the checkpointer raises. If the thread may have
-            been written before that, the error has a note that says so.
+        Exception: What a `placeholder` callable or the checkpointer raises, with a note if the
+            thread may have been written before that.
 
     Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -186,8 +192,7 @@ class _Thread:
         options: The options of the repair.
         address: Names its newest checkpoint.
         saver: Its checkpointer.
-        base: The checkpoint that is repaired.
-        blocked: The classes in it that were not loaded.
+        base: The checkpoint that is repaired; `blocked` are its classes that were not loaded.
     """
 
     options: _Options
@@ -234,8 +239,7 @@ def plan_repair(
 ) -> Patch:
     """The repair of a history, with what the checkpoints of the thread recorded.
 
-    A placeholder gives way only to what states more: a recorded result, or a cause for an unknown
-    one. Recovered results name the effects on other state keys, which are not restored.
+    Recovered results name the effects on other state keys, which are not restored.
 
     Args:
         saver: The checkpointer.
@@ -260,24 +264,6 @@ def plan_repair(
     }
     recovery = replace(recovery, evidence=evidence)
     return run_sync(repairer.repair_with(recovery, reading, {}, restore=False)).patch
-
-
-def _with_committed(first: Patch, patch: Patch) -> Patch:
-    """The repair of a history to which finished tasks wrote, as one of the history before that.
-
-    Args:
-        first: The repair of the history before.
-        patch: The repair of the history with what they wrote.
-    """
-    ids = {message.id for message in first.before}
-    results = [m for m in patch.before if isinstance(m, ToolMessage) and m.id not in ids]
-    written = {message.tool_call_id: message for message in results}
-    kept = [
-        replace(change, kind="recovered", cause=None, after=written[change.tool_call_id])
-        for change in first.changes
-        if change.kind in ("inserted", "recovered") and change.tool_call_id in written
-    ]
-    return Patch(patch.messages, (*kept, *patch.changes), first.before)
 
 
 # --- check and stage ---------------------------------------------------------------------
@@ -308,7 +294,7 @@ def _prepared(thread: _Thread) -> tuple[Patch, CheckpointTuple, list[BaseMessage
     messages = patch.messages
     if not are_same(history, stored):
         rest = thread.plan(history)
-        messages, patch = rest.messages, _with_committed(patch, rest)
+        messages, patch = rest.messages, with_committed(patch, rest)
     return patch, new_checkpoint(stage, finished, messages), messages
 
 
@@ -322,7 +308,7 @@ def _check_due(thread: _Thread, patch: Patch, activity: Activity | None) -> None
     if not changes_history(patch):
         ends = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
         raise Stopped("paused", ends) if activity else Stopped("healthy")
-    age = age_of(thread.base)
+    age = age_of(written_at(thread.base))
     if age < options.min_age and not options.force:
         raise Stopped(
             "young",

@@ -11,12 +11,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph_storage import task_of_namespace
-from langgraph_patch.errors import EvidenceError
+from langgraph_patch.errors import EvidenceError, is_store_failure
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.pairing import Reading, read_history
@@ -33,7 +33,6 @@ from langgraph_patch.threads.stored import (
     history_of,
     interrupts_of,
     is_repair,
-    is_store_failure,
     reason_of,
     written_at,
 )
@@ -147,7 +146,7 @@ def _report(
     try:
         saved = saver.get_tuple(address.config)
         if saved is not None:
-            if not selection.has_time(written_at(saved)):
+            if selection.since and not selection.has_time(written_at(saved)):
                 return None
             return _report_on(saver, address, saved, repairer, search=search)
         if isinstance(saver, LangGraphServer) and saver.exists(address.thread_id):
@@ -175,7 +174,7 @@ def _report_on(
         address.namespace,
         "healthy",
         checkpoint_id=saved.checkpoint["id"],
-        age=age_of(saved),
+        age=age_of(written),
         written=written.isoformat(timespec="seconds") if written else None,
         messages=None if history is None else len(history),
         repaired=is_repair(saved),
@@ -206,6 +205,7 @@ def _report_on(
 def _read(history: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
     """A history that a repair may change: it has a defect, or a placeholder to search for."""
     reading = read_if_damaged(history, leaves_open=leaves_open)
-    if reading is None and any(is_placeholder(m) or is_foreign_placeholder(m) for m in history):
+    results = (message for message in history if isinstance(message, ToolMessage))
+    if reading is None and any(is_placeholder(m) or is_foreign_placeholder(m) for m in results):
         return read_history(history, leaves_open=leaves_open)
     return reading

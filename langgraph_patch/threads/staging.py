@@ -14,10 +14,10 @@ as LangGraph itself stores it now and then.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypedDict
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import TASKS
@@ -39,6 +39,7 @@ from langgraph_patch._langgraph_storage import (
 from langgraph_patch.errors import brief
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.graph.state import listed
+from langgraph_patch.history.patch import Patch
 from langgraph_patch.threads.reports import Refused
 from langgraph_patch.threads.stored import MARK, are_same, history_of
 
@@ -187,6 +188,24 @@ def _check_tasks(stage: Stage, tasks: set[str]) -> None:
     for task, channel, _ in stage.base.pending_writes or ():
         if task not in (*tasks, NO_TASK) and state_keys([channel]):
             raise Refused(f"the node of work that finished in this thread is not known; {_PATCHED}")
+
+
+def with_committed(first: Patch, patch: Patch) -> Patch:
+    """The repair of a history to which finished tasks wrote, as one of the history before that.
+
+    Args:
+        first: The repair of the history before.
+        patch: The repair of the history with what they wrote.
+    """
+    ids = {message.id for message in first.before}
+    results = [m for m in patch.before if isinstance(m, ToolMessage) and m.id not in ids]
+    written = {message.tool_call_id: message for message in results}
+    kept = [
+        replace(change, kind="recovered", cause=None, after=written[change.tool_call_id])
+        for change in first.changes
+        if change.kind in ("inserted", "recovered") and change.tool_call_id in written
+    ]
+    return Patch(patch.messages, (*kept, *patch.changes), first.before)
 
 
 # --- the new checkpoint --------------------------------------------------------------------

@@ -3,13 +3,13 @@
 `get_state()` applies the pending writes of finished tasks. The next message discards them, so
 `get_state()` would hide that they are lost. This module reads the state as the next run finds it.
 
-It also decides whose failure an error is, the database's or the thread's, and compares messages:
-`==` raises an error for arrays and data frames in an artifact, and it is false for NaN.
+It also says why a thread cannot be read, and compares messages: `==` raises an error for arrays and
+data frames in an artifact, and it is false for NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -36,11 +36,17 @@ from langgraph_patch._langgraph_storage import (
     task_of_namespace,
     whole_value,
 )
-from langgraph_patch.errors import GraphError, OptionError, StoreError, ThreadError, brief, quoted
+from langgraph_patch.errors import (
+    GraphError,
+    OptionError,
+    ThreadError,
+    brief,
+    class_names,
+    quoted,
+)
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.tasks import fold
 from langgraph_patch.history.patch import as_messages
-from langgraph_patch.threads.listing import class_names
 from langgraph_patch.threads.server import Activity, LangGraphServer
 
 _SERDE = JsonPlusSerializer(pickle_fallback=True)  # only used to write
@@ -207,14 +213,16 @@ def _spread(
     saver: BaseCheckpointSaver[Any], saved: CheckpointTuple, messages_key: str
 ) -> tuple[list[BaseMessage], list[Any]]:
     """The last stored value of a `DeltaChannel`, and what was written since."""
-    if not is_spread(saved, messages_key):
-        raise ThreadError(
-            f"the value of its state key {messages_key!r} is not stored any more: older values "
-            f"are no substitute"
-        )
     delta = saver.get_delta_channel_history(config=saved.config, channels=[messages_key])
     own = delta[messages_key]
-    return _checked_messages(own.get("seed", [])), [value for _, _, value in own.get("writes", ())]
+    seed: Any = own.get("seed", [])
+    # A value that was stored as it is belongs to another channel, or to a state before it.
+    if "seed" in own and whole_value(seed) is seed and not is_spread(saved, messages_key):
+        raise ThreadError(
+            f"the value of its state key {messages_key!r} is not stored any more: an older one is "
+            f"no substitute"
+        )
+    return _checked_messages(seed), [value for _, _, value in own.get("writes", ())]
 
 
 def _checked_messages(value: Any) -> list[BaseMessage]:
@@ -255,8 +263,7 @@ def activity_of(saver: BaseCheckpointSaver[Any], saved: CheckpointTuple) -> Acti
     if isinstance(saver, LangGraphServer):
         return saver.activity(saved) if starts_tasks(saved) else None
     interrupts = {*interrupts_of(saved)}
-    address = Address.of(saved.config)
-    if interrupts and address.namespace:
+    if interrupts and (address := Address.of(saved.config)).namespace:
         # An answer comes through the root graph only. If that has moved on, none will come.
         root = saver.get_tuple(address.at("").config)
         interrupts &= {*interrupts_of(root)} if root else set()
@@ -277,9 +284,13 @@ def is_repair(saved: CheckpointTuple) -> bool:
 
     A mark alone may be a copy: `update_state` stores whatever metadata its config has.
     """
-    parent = Address.of(saved.parent_config).checkpoint_id if saved.parent_config else None
-    is_behind = parent is not None and saved.checkpoint["id"] == later_checkpoint_id(parent, 1)
-    return is_behind and (saved.metadata or {}).items() >= {"source": "update", **MARK}.items()
+    metadata: Any = saved.metadata or {}
+    if saved.parent_config is None or metadata.get("source") != "update":
+        return False
+    if any(metadata.get(key) != value for key, value in MARK.items()):
+        return False
+    parent = Address.of(saved.parent_config).checkpoint_id or ""
+    return bool(saved.checkpoint["id"] == later_checkpoint_id(parent, 1))
 
 
 def written_at(saved: CheckpointTuple) -> datetime | None:
@@ -291,53 +302,12 @@ def written_at(saved: CheckpointTuple) -> datetime | None:
     return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
 
 
-def age_of(saved: CheckpointTuple) -> float:
-    """The seconds since the checkpoint was written; 0 if it has no readable time."""
-    written = written_at(saved)
+def age_of(written: datetime | None) -> float:
+    """The seconds since a checkpoint was written; 0 if that is not known."""
     return 0.0 if written is None else max(0.0, (datetime.now(UTC) - written).total_seconds())
 
 
-# --- whose failure an error is --------------------------------------------------------------
-
-
-def chain_of(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, its cause, the cause of that, and so on."""
-    seen = set[int]()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-def is_store_failure(error: BaseException) -> bool:
-    """Whether the database or the server failed (locked, lost, full), and not one thread of it.
-
-    The cause of an error counts, such as that of an `EvidenceError`.
-    """
-    return any(map(_is_of_store, chain_of(error)))
-
-
-def _is_of_store(error: BaseException) -> bool:
-    if isinstance(error, StoreError | ConnectionError):
-        return True
-    if class_names(error, "sqlite3"):
-        # Without a code it is an error of Python, for text that is not UTF-8 in one row.
-        code = getattr(error, "sqlite_errorcode", None)
-        return code == _NOT_A_DATABASE or (
-            code is not None and "OperationalError" in class_names(error, "sqlite3")
-        )
-    names = class_names(error, "psycopg")
-    return bool(names & _FAILURES) and not names & _OF_ONE_THREAD
-
-
-_NOT_A_DATABASE = 26
-
-_FAILURES = {
-    *("OperationalError", "InterfaceError", "ProgrammingError"),
-    *("ReadOnlySqlTransaction", "InFailedSqlTransaction", "IdleInTransactionSessionTimeout"),
-}
-_OF_ONE_THREAD = {"QueryCanceled", "ProgramLimitExceeded"}
-"""It took too long, or is too large: the next thread may be smaller."""
+# --- why a thread cannot be read --------------------------------------------------------------
 
 
 def reason_of(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_patch.errors import ThreadError
+from langgraph_patch.errors import ThreadError, is_store_failure
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads.listing import (
     Selection,
@@ -23,7 +23,6 @@ from langgraph_patch.threads.stored import (
     address_of,
     checked_saver,
     is_repair,
-    is_store_failure,
     other_checkpoint,
     read_newest,
     reason_of,

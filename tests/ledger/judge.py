@@ -185,7 +185,8 @@ class Judge:
         mixed = self.session.settings.delta and any(r.event == "overtaking" for r in self.runs)
         for call, text in self._pairs(reads[-1][1].messages) if reads and not mixed else ():
             name = {"note": "notes", "write_file": "files"}.get(call.name)
-            states = _meaning(text)[0] in {"result", "named"} and "not kept" not in text
+            names_loss = re.search(r"not (have been )?kept", text)
+            states = _meaning(text)[0] in {"result", "named"} and not names_loss
             if name and states and call.ref not in repr(self.session.last.values.get(name)):
                 self._add("false", f"the state has no such {name}", call, text, reads[-1][0])
 

@@ -9,9 +9,9 @@ from deepagents import create_deep_agent
 from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware as OtherMiddleware
 from langchain.agents import create_agent
 from langchain.agents.middleware import wrap_model_call
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from kit import Agent, StrictModel, calls, lines, patched, streamed
+from kit import BARE, Agent, StrictModel, calls, lines, patched, streamed
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
@@ -63,12 +63,23 @@ def test_the_record_wins_over_the_text_of_deepagents(build: Any, value: Any, *, 
 
 
 def test_a_repair_of_deepagents_is_replaced():
-    """The agent replaced the mail's result; with `replace_foreign` the result is recovered."""
-    it = Agent(deep, BOTH)
+    """Offline, by the result that is recorded; where none is, what it wrote stays.
+
+    Its own repair removes all messages of a `DeltaChannel`, which not every reducer obeys: refused.
+    """
+    it = Agent(BARE["create_agent"], BOTH)
     it.say("go")
-    it.say("never mind")
-    patched(it, replace_foreign=True).say("hello?")
-    assert it.read == it.results == SENT
+    written = [ToolMessage(text, tool_call_id=call_id) for call_id, text in THEIRS.items()]
+    it.run({"messages": [*written, HumanMessage("never mind")]})
+    assert repair_thread(it.graph.checkpointer, it.config, min_age=0).outcome == "repaired"
+    patched(it).say("hello?")
+    assert it.read == it.results == {**THEIRS, "c1": "sent to bob"}
+    delta = Agent(deep, BOTH)
+    delta.say("go")
+    delta.say("never mind")
+    refused = repair_thread(delta.graph.checkpointer, delta.config, min_age=0)
+    assert (refused.outcome, delta.results) == ("refused", THEIRS)
+    assert "removed once" in str(refused.reason)
 
 
 def test_f16_f17_delta_state(tmp_path: Any):

@@ -33,9 +33,9 @@ def test_a_process_that_was_killed(kind: str, tmp_path: Path):
         assert agent.results == {"c1": "sent to bob", "c2": unknown}
     else:
         (told,) = [m.text for m in agent.history if "langgraph_patch" in m.additional_kwargs]
-        assert told.splitlines()[1:] == [
-            '- mail({"to": "bob"}): sent to bob',
-            f'- wire({{"amount": 5}}): {unknown}',
+        assert told.splitlines()[2:] == [
+            '- mail({"to": "bob"}): "sent to bob"',
+            f'- wire({{"amount": 5}}): "{unknown}"',
         ]
     assert agent.desk.did == {}
 

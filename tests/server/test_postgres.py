@@ -25,11 +25,20 @@ from support.databases import (
     every_row,
     execute,
     open_saver,
+    rows_of,
     running_postgres,
 )
 from support.postgres import PASSWORD
 from support.stored_threads import scanned, stored, thread
-from support.thread_laws import CASES, check_other_writer, check_repair, check_two_repairs, fill
+from support.thread_laws import (
+    CASES,
+    ODD_CALLS,
+    check_odd_call,
+    check_other_writer,
+    check_repair,
+    check_two_repairs,
+    fill,
+)
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
@@ -77,6 +86,12 @@ def own(server):
 def test_scan_repair_and_undo(case, path, saver):
     """As in SQLite; an undo leaves blobs that nobody reads, since forks may share them."""
     check_repair(path, saver, case)
+
+
+@pytest.mark.parametrize("shape", ODD_CALLS)
+def test_e2_calls_that_are_incomplete_or_not_listed(shape, path, saver):
+    """As in SQLite."""
+    check_odd_call(saver, shape, lambda: rows_of(path), "1")
 
 
 @pytest.mark.parametrize("check", [check_other_writer, check_two_repairs])
@@ -146,6 +161,23 @@ def test_a_crafted_row_and_a_pickle_execute_nothing(path, saver, tmp_path):
     assert not touched.exists()
     saver.get_tuple(thread("crafted"))
     assert touched.exists(), "the row must be one that would run"
+
+
+def test_e11_a_lost_history_is_not_rebuilt_from_older_ones(path, saver):
+    """A blob that is gone makes its thread unreadable; it would look healthy by an older one."""
+    for name, kind in (("1", "agent"), ("2", "delta")):
+        stored("abandoned", kind, saver, name)
+    lost = "DELETE FROM checkpoint_blobs WHERE channel = 'messages' AND version = "
+    newest = "(SELECT max(version) FROM checkpoint_blobs WHERE channel = 'messages')"
+    execute(path, f"{lost} {newest} AND thread_id = '1'")
+    assert scanned(saver) == [("1", "unreadable"), ("2", "damaged")]
+
+
+def test_e11_a_database_that_may_only_be_read_is_no_fault_of_a_thread(own, cli):
+    """A repair ends with 2, and not with a refusal."""
+    uri = f"{own}&options=-cdefault_transaction_read_only%3Don"
+    code, _, err = cli("repair", uri, "--all", "--apply", "--yes", "--min-age", 0)
+    assert (code, "read-only transaction" in err) == (2, True)
 
 
 def test_a_database_that_is_lost_during_a_scan_stops_it(path, saver):

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.types import Command
 
 from langgraph_patch import validate_messages
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
 from support.databases import copy_thread, every_row, open_interrupted_saver, open_saver, rows_of
-from support.stored_threads import lines, results, scanned, stored, thread
+from support.stored_threads import lines, results, scanned, stored, thread, write
 
 UNKNOWN = "inserted 'mail' 'c1' (unknown); inserted 'wire' 'c2' (unknown)"
 FOUND = "recovered 'mail' 'c1'; inserted 'wire' 'c2' (awaiting_input)"
@@ -159,3 +160,56 @@ def check_two_repairs(database: str, kind: str) -> None:
         assert validate_messages(made.history) == []
     assert "repaired" in outcomes
     assert outcomes <= {"repaired", "moved", "healthy"}
+
+
+# --- calls that are incomplete or not listed --------------------------------------------------
+
+
+def _cut(name: str, args: str, call_id: str) -> Any:
+    return {"name": name, "args": args, "id": call_id, "error": None, "type": "invalid_tool_call"}
+
+
+_MAIL: Any = {"name": "mail", "args": {"to": "bob"}, "id": "c1", "type": "tool_call"}
+_INPUT = {"id": "c1", "name": "mail", "input": {"to": "bob"}}
+_RAW = {"id": "c1", "type": "function", "function": {"name": "mail", "arguments": '{"to": "b'}}
+ODD_CALLS: dict[str, AIMessage] = {
+    "incomplete": AIMessage("", invalid_tool_calls=[_cut("mail", '{"to": "bo', "c1")]),
+    "two incomplete": AIMessage(
+        "", invalid_tool_calls=[_cut("mail", '{"to"', "c1"), _cut("wire", "{", "c2")]
+    ),
+    "incomplete beside a whole one": AIMessage(
+        "", tool_calls=[_MAIL], invalid_tool_calls=[_cut("wire", '{"amount": 5', "c2")]
+    ),
+    "only a block": AIMessage([{"type": "text", "text": "I mail"}, {"type": "tool_use", **_INPUT}]),
+    "a block beside a listed one": AIMessage(
+        [{"type": "tool_use", **_INPUT}, {"type": "tool_use", **_INPUT, "id": "c2"}],
+        tool_calls=[_MAIL],
+    ),
+    "incomplete with its raw call": AIMessage(
+        "",
+        invalid_tool_calls=[_cut("mail", '{"to": "b', "c1")],
+        additional_kwargs={"tool_calls": [_RAW]},
+    ),
+}
+"""Messages with calls that a provider refuses, or that LangChain does not list."""
+
+
+def check_odd_call(saver: Any, shape: str, rows: Any, thread_id: str) -> None:
+    """Found, repaired, undone where that is possible, repaired again, and alive."""
+    made = stored("new", saver=saver, thread_id=thread_id)
+    message = ODD_CALLS[shape].model_copy(update={"id": "a1"})
+    write(made, [HumanMessage("go", id="h1")])
+    write(made, [message, HumanMessage("and?", id="h2")], "model")
+    before = rows()
+    [report] = scan_threads(saver, thread_ids=[thread_id])
+    assert report.status == "damaged"
+    repair = repair_thread(saver, made.config, **NOW)
+    assert (repair.outcome, repair.reason) == ("repaired", None)
+    assert scanned(saver, thread_ids=[thread_id]) == [(thread_id, "healthy")]
+    assert validate_messages(made.history) == []
+    if before is not None:
+        assert undo_repair(saver, made.config) == repair.before
+        assert rows() == before
+        assert repair_thread(saver, made.config, **NOW).after == repair.after
+    made.say("next")
+    assert "ai: mail, wire" in lines(made.history)  # what its script says

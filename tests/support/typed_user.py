@@ -51,7 +51,7 @@ def text(call: lp.DanglingCall) -> str:
 def placeholders(history: list[BaseMessage]) -> None:
     """Each form that a placeholder may have; what is no option is seen before anything runs."""
     lp.set_language("zh")
-    lp.patch_messages(history, placeholder="nobody knows", replace_foreign=True)
+    lp.patch_messages(history, placeholder="nobody knows")
     lp.patch_messages(history, placeholder={"unknown": "nobody knows"})
     lp.patch_messages(history, placeholder=text)
     lp.patch_messages(history, placeholder=lambda call: ToolMessage("?", tool_call_id=call.name))
@@ -82,7 +82,7 @@ def graphs(saver: Saver, chat_model: BaseChatModel) -> None:
     same.add_node("patch_tool_calls", assert_type(lp.patch_node, lp.PatchNode))
     same.add_node("again", lp.PatchNode(messages_key="messages", recover="required", on_patch=log))
     graph = same.compile(checkpointer=saver)
-    lp.with_patching(graph, model_node=["model"], messages_key="messages", replace_foreign=True)
+    lp.with_patching(graph, model_node=["model"], messages_key="messages")
     compiled = lp.with_patching(graph, recover=False, placeholder=text, on_patch=log)
     assert_type(compiled, CompiledStateGraph[MessagesState, None, MessagesState, MessagesState])
     agent = create_agent(chat_model, middleware=[PatchToolCallsMiddleware(recover=False)])

@@ -9,6 +9,7 @@ from typing import Annotated
 import pytest
 from langchain.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.messages import RemoveMessage
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
@@ -37,6 +38,8 @@ from support.stored_threads import (
 )
 from support.thread_laws import (
     CASES,
+    ODD_CALLS,
+    check_odd_call,
     check_other_writer,
     check_pause,
     check_repair,
@@ -93,6 +96,13 @@ def changed(saver, *, metadata=None, **values):
     config = saver.put(thread(checkpoint_ns=""), checkpoint, metadata or saved.metadata, versions)
     for task, channel, value in saved.pending_writes:
         saver.put_writes(config, [(channel, value)], task)
+
+
+@pytest.mark.parametrize("shape", ODD_CALLS)
+def test_e2_calls_that_are_incomplete_or_not_listed(shape, path, saver):
+    """In each shape that a scan reports, in SQLite and in memory."""
+    check_odd_call(saver, shape, lambda: rows_of(path), "1")
+    check_odd_call(InMemorySaver(), shape, lambda: None, "1")
 
 
 # --- pauses --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from langchain_core.messages import (
 )
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
 
-from langgraph_patch.threads.server import checkpoint_of, with_messages
+from langgraph_patch.threads.server_json import checkpoint_of, with_messages
 
 CALLS = [{"name": name, "args": {}, "id": name, "type": "tool_call"} for name in ("a", "b", "c")]
 CUT = {"name": "d", "args": "{", "id": "d", "error": None, "type": "invalid_tool_call"}

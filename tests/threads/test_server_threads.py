@@ -19,10 +19,16 @@ from langgraph.checkpoint.serde.types import RESUME
 from langgraph_sdk import get_client
 from langgraph_sdk.client import SyncLangGraphClient
 
-from langgraph_patch.errors import EvidenceError, OptionError, StoreError, ThreadError
+from langgraph_patch.errors import (
+    EvidenceError,
+    OptionError,
+    StoreError,
+    ThreadError,
+    chain_of,
+    is_store_failure,
+)
 from langgraph_patch.threads import LangGraphServer, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.opening import open_database
-from langgraph_patch.threads.stored import chain_of, is_store_failure
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 IDS = [f"t{number:03}" for number in range(120)]
@@ -257,7 +263,11 @@ def test_a_server_that_refuses_for_a_while_is_asked_again(server, client, pauses
 
 
 def test_what_is_no_langgraph_server_is_named(server, client):
-    """A login page, nothing, and lists of other things: one line says which answer is wrong."""
+    """A login page, nothing, lists of other things, a redirect: one line says what is wrong."""
+    server.answers["count"] = Reply(status=301, headers=(("location", "https://h"),))
+    with pytest.raises(StoreError, match="with https where it needs that"):
+        scanned(client)
+    del server.answers["count"]
     for content in (
         b"<html>Log in</html>",
         b"null",
@@ -366,12 +376,11 @@ def test_a_thread_that_does_not_exist(server, client):
 
 
 def test_pages_that_do_not_hold_all_threads_are_an_error(server, client):
-    """They repeat, end early, are empty or have no end: the scan ends, and all is not well."""
+    """They repeat, end early or are empty: the scan ends, and all is not well."""
     for page in (
         lambda _: IDS[:100],
         lambda body: IDS[body["offset"] : 100],
         lambda _: [],
-        lambda body: ["0", *(f"{each}" for each in range(body["offset"], body["offset"] + 99))],
     ):
         server.answers["search"] = lambda b, page=page: [{"thread_id": each} for each in page(b)]
         server.answers["count"] = 150
