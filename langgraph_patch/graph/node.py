@@ -64,6 +64,9 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     that `update_of` reads. In any other case, and after a second such message, the turn ends
     without running a call. A WARNING reports it, unless the output is none of these.
 
+    If a provider refuses the history, the node runs again with a repaired one (`refusal.Attempts`),
+    and what can be stored of it is written with the output.
+
     Args:
         inner: The runnable of the node.
         repairers: For each history that the node reads its repairer.
