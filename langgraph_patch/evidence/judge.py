@@ -1,23 +1,27 @@
 """Judge what the supersteps of its window recorded about a call: pure functions.
 
 The window is replayed forward: what a later superstep recorded counts more than what an earlier one
-did, and a result counts more than any ending. What may be of another call does not count:
+did, and a result counts more than any ending. What may be of another call proves nothing. Who
+recorded it, and when it is the call's:
 
-- A result that the call's own task wrote is the call's, whatever name the tool gave it. The own
-  task is that of the only `Send` with the id, the name and the arguments of the call.
-- Another result with its id counts if it names no other tool, and if no other call, of the message
-  or open before it, has the id and the tool.
-- An error, a cancellation or an interrupt counts if it is the own task's. That of a node that ran
-  over the whole state counts only if the message makes this one call (`ending_of_only_call`).
-- A superstep in which the message made a call with another name or other arguments in its place is
-  about that call: nothing before it counts.
+- Its own task, that of the only `Send` with its id, name and arguments: a result, whatever name the
+  tool gave it; an error, a cancellation, an interrupt without an answer. Always.
+- A node over the whole state, a `@task`, an error handler (`_SOURCES`): a result with its id, if it
+  names no other tool, and if no other open call has the id and the tool.
+- A node over the whole state: an error, a cancellation, an interrupt, if the message makes this one
+  call, and no other node ran since it was written (`ending_of_only_call`).
+- A hook between the model and the tools: an interrupt, if nothing else ran (`approval`).
+- Nobody, before a breakpoint: the text says that nothing was recorded (`is_at_breakpoint`).
+
+A superstep in which the message made a call with another name or other arguments in its place is
+about that call: nothing before it counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
@@ -99,31 +103,62 @@ def _request_sent(sent: Mapping[str, Any]) -> tuple[str, str, Any]:
 # --- results ------------------------------------------------------------------------------------
 
 
+class _Source(NamedTuple):
+    """A row of the table of who may have written the result of a call, beside its own task.
+
+    Attributes:
+        tasks: The tasks of a superstep that may have.
+        messages: Those of their messages that may be the result.
+        counts: Whether they do, in the superstep of a view.
+    """
+
+    tasks: Callable[[Superstep], Sequence[Task]]
+    messages: Callable[[Task], Sequence[BaseMessage]]
+    counts: Callable[[View], bool]
+
+
+_SOURCES = (
+    # A node that ran the calls of the whole state, or another one that answers them.
+    _Source(lambda step: step.tasks, lambda task: [*task.messages, *task.returned], lambda _: True),
+    # A `@task` of a node. Later, it may have returned results of a node's own calls.
+    _Source(lambda step: step.others, lambda task: task.returned, lambda view: view.is_pending),
+    # An error handler. `update_state` writes so too, and is no task of the superstep.
+    _Source(
+        lambda step: step.others,
+        lambda task: task.messages,
+        lambda view: view.is_pending and view.step.is_handled,
+    ),
+)
+
+
 def _results(
     view: View, made: Call, own: Task | None, window: Window
 ) -> Iterator[tuple[ToolMessage, Task]]:
     """The results of a call in one superstep, with the task that wrote each."""
-    if own is not None:
-        results = [m for m in (*own.messages, *own.returned) if _is_result_of(m, made.id)]
-        if results:
-            yield results[0], own
-            return
-    step = view.step
+    result = _own_result(made, own)
+    if own is not None and result is not None:
+        yield result, own
+    elif _is_only_one(view, made, window):
+        is_named = bool(view.rivals_of(made))
+        for source in _SOURCES:
+            for task in source.tasks(view.step) if source.counts(view) else ():
+                result = _result_among(source.messages(task), made, is_named=is_named)
+                if result is not None and not (task is own or task.is_repair or task.is_overwrite):
+                    yield result, task
+
+
+def _own_result(made: Call, own: Task | None) -> ToolMessage | None:
+    """What the own task of a call wrote: it is the call's, whatever name the tool gave it."""
+    messages = [*own.messages, *own.returned] if own else []
+    return next((message for message in messages if _is_result_of(message, made.id)), None)
+
+
+def _is_only_one(view: View, made: Call, window: Window) -> bool:
+    """Whether no other open call has the id and the tool of a call, and no task makes one."""
     rivals = [label(rival.name) for rival in view.rivals_of(made)]
-    same_id = [m for t in step.written for m, call in t.calls_made if call.id == made.id]
+    same_id = [m for task in view.step.written for m, call in task.calls_made if call.id == made.id]
     is_called_again = not all(is_version(message, window.message) for message in same_id)
-    if is_called_again or label(made.name) in rivals or "" in rivals:
-        return
-    written = [(task, [*task.messages, *task.returned]) for task in step.tasks]
-    if view.is_pending:  # later, a `@task` may have returned results of a node's own calls
-        written += [
-            (task, [*(task.messages if step.is_handled else ()), *task.returned])
-            for task in step.others
-        ]
-    for task, messages in written:
-        result = _result_among(messages, made, is_named=bool(rivals))
-        if result is not None and not (task is own or task.is_repair or task.is_overwrite):
-            yield result, task
+    return not (is_called_again or label(made.name) in rivals or "" in rivals)
 
 
 def _result_among(

@@ -253,30 +253,56 @@ def _search(
 def _explained(
     reader: Reader, window: Window, verdicts: _Verdicts, visited: frozenset[str]
 ) -> IOGenerator[_Verdicts]:
-    """What explains the calls of a message of which no task of their own is recorded."""
+    """Explain calls that have no recorded task of their own, by the first rule that applies."""
     rest = {k: v for k, v in verdicts.items() if v.result is None and v.ended is None}
-    asking = approval(window) if rest else None
-    if asking is not None:
-        if (yield from is_answered_above(reader, asking)):
-            return {}
-        cause = Finding("not_started", detail="approval")
-        return {k: replace(v, finding=cause) for k, v in rest.items() if not v.own}
-    if not rest:
+    for rule in (_by_approval, _by_other_graph, _by_only_call) if rest else ():
+        found = yield from rule(reader, window, rest, visited)
+        if found is not None:
+            return found
+    return {}
+
+
+def _by_approval(
+    reader: Reader, window: Window, rest: _Verdicts, _: frozenset[str]
+) -> IOGenerator[_Verdicts | None]:
+    """An approval was pending, so that nothing has started the calls."""
+    asking = approval(window)
+    if asking is None:
+        return None
+    if (yield from is_answered_above(reader, asking)):
         return {}
-    calls = [call for call in window.calls if call.key in rest]
+    cause = Finding("not_started", detail="approval")
+    return {k: replace(v, finding=cause) for k, v in rest.items() if not v.own}
+
+
+def _by_other_graph(
+    reader: Reader, window: Window, rest: _Verdicts, visited: frozenset[str]
+) -> IOGenerator[_Verdicts | None]:
+    """The graph that passed the message to this one, or that wrote it, ran the calls."""
     above, below = graph_above(window), graph_of_writer(window)
     other = above or below
-    if other is not None and other.namespace not in visited:
-        same = [Window(window.message, calls, window.equals)]
-        newest, found = yield from _search(reader, other, same, visited)
-        if above is not None:
-            # Its open call may be the one that runs this graph, so only results count.
-            found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
-        if newest is not None:
-            return found
+    if other is None or other.namespace in visited:
+        return None
+    calls = [call for call in window.calls if call.key in rest]
+    same = [Window(window.message, calls, window.equals)]
+    newest, found = yield from _search(reader, other, same, visited)
+    if above is not None:
+        # Its open call may be the one that runs this graph, so only results count.
+        found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
+    return None if newest is None else found
+
+
+def _by_only_call(
+    reader: Reader,  # noqa: ARG001 - of all rules
+    window: Window,
+    rest: _Verdicts,
+    _: frozenset[str],
+) -> IOGenerator[_Verdicts | None]:
+    """The node that ran the only call of the message over the whole state ended."""
+    yield from ()
     only = ending_of_only_call(window)
     if only is None:
-        return {}
+        return None
     return {key: replace(v, finding=only[0], ended=only[1]) for key, v in rest.items()}
 
 
