@@ -218,6 +218,18 @@ CROWDS = {
 }
 
 
+def test_linear_with_recovered_results():
+    """C1: as many calls as the checkpoints have results for."""
+
+    def recovered(history):
+        places = [index for index, message in enumerate(history) if isinstance(message, AIMessage)]
+        found = {(k, 0): Finding(result=result("r", f"c{k}", id=f"r{k}")) for k in places}
+        return patch_messages(history, evidence=found)
+
+    small, large = (work(recovered, CROWDS["open calls"](count)) for count in (100, 200))
+    assert large <= 2.2 * small
+
+
 @pytest.mark.parametrize("crowd", CROWDS)
 def test_linear_in_a_crowd(crowd):
     """Also where many of one kind stand together, twice as many make twice the work."""
