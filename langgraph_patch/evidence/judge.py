@@ -30,7 +30,7 @@ from langgraph.types import Send
 from langgraph_patch._langgraph_graphs import runs_after_model
 from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
-from langgraph_patch.evidence.window import View, Window, is_version, label
+from langgraph_patch.evidence.window import Sighting, Window, is_version, label
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 
@@ -62,18 +62,18 @@ class Verdict:
 def judge(call: Call, window: Window) -> Verdict:
     """What the supersteps of a window recorded about one call."""
     found = Verdict()
-    for view in window.views:
-        made = view.version_of(call)
+    for seen in window.sightings:
+        made = seen.version_of(call)
         if made is None:
             found = Verdict()
             continue
-        task = _own_task(view, made)
+        task = _own_task(seen, made)
         if task is not None:
             found = replace(found, own=(*found.own, task))
             if task.writes:
                 finding = found.finding if found.result else _ending_of(task, window)
                 found = replace(found, ended=task, finding=finding)
-        for result, writer in _results(view, made, task, window):
+        for result, writer in _results(seen, made, task, window):
             if found.result is None or found.result.content != result.content:
                 found = replace(found, finding=Finding(result=result), writer=writer)
     steps = [*_pending_steps(window), *(task.step for task in found.own)]
@@ -83,12 +83,12 @@ def judge(call: Call, window: Window) -> Verdict:
 # --- the own task -------------------------------------------------------------------------------
 
 
-def _own_task(view: View, made: Call) -> Task | None:
+def _own_task(seen: Sighting, made: Call) -> Task | None:
     """The task of exactly this call's `Send`, or None."""
     request = _request_of(made)
-    if made.source != "tool_calls" or request in map(_request_of, view.rivals_of(made)):
+    if made.source != "tool_calls" or request in map(_request_of, seen.rivals_of(made)):
         return None
-    sent = [task for task in view.step.tasks if task.call and _request_sent(task.call) == request]
+    sent = [task for task in seen.step.tasks if task.call and _request_sent(task.call) == request]
     return sent[0] if len(sent) == 1 else None
 
 
@@ -109,39 +109,39 @@ class _Source(NamedTuple):
     Attributes:
         tasks: The tasks of a superstep that may have.
         messages: Those of their messages that may be the result.
-        counts: Whether they do, in the superstep of a view.
+        counts: Whether they do, in the superstep of a seen.
     """
 
     tasks: Callable[[Superstep], Sequence[Task]]
     messages: Callable[[Task], Sequence[BaseMessage]]
-    counts: Callable[[View], bool]
+    counts: Callable[[Sighting], bool]
 
 
 _SOURCES = (
     # A node that ran the calls of the whole state, or another one that answers them.
     _Source(lambda step: step.tasks, lambda task: [*task.messages, *task.returned], lambda _: True),
     # A `@task` of a node. Later, it may have returned results of a node's own calls.
-    _Source(lambda step: step.others, lambda task: task.returned, lambda view: view.is_pending),
+    _Source(lambda step: step.others, lambda task: task.returned, lambda seen: seen.is_pending),
     # An error handler. `update_state` writes so too, and is no task of the superstep.
     _Source(
         lambda step: step.others,
         lambda task: task.messages,
-        lambda view: view.is_pending and view.step.is_handled,
+        lambda seen: seen.is_pending and seen.step.is_handled,
     ),
 )
 
 
 def _results(
-    view: View, made: Call, own: Task | None, window: Window
+    seen: Sighting, made: Call, own: Task | None, window: Window
 ) -> Iterator[tuple[ToolMessage, Task]]:
     """The results of a call in one superstep, with the task that wrote each."""
     result = _own_result(made, own)
     if own is not None and result is not None:
         yield result, own
-    elif _is_only_one(view, made, window):
-        is_named = bool(view.rivals_of(made))
+    elif _is_only_one(seen, made, window):
+        is_named = bool(seen.rivals_of(made))
         for source in _SOURCES:
-            for task in source.tasks(view.step) if source.counts(view) else ():
+            for task in source.tasks(seen.step) if source.counts(seen) else ():
                 result = _result_among(source.messages(task), made, is_named=is_named)
                 if result is not None and not (task is own or task.is_repair or task.is_overwrite):
                     yield result, task
@@ -153,10 +153,10 @@ def _own_result(made: Call, own: Task | None) -> ToolMessage | None:
     return next((message for message in messages if _is_result_of(message, made.id)), None)
 
 
-def _is_only_one(view: View, made: Call, window: Window) -> bool:
+def _is_only_one(seen: Sighting, made: Call, window: Window) -> bool:
     """Whether no other open call has the id and the tool of a call, and no task makes one."""
-    rivals = [label(rival.name) for rival in view.rivals_of(made)]
-    same_id = [m for task in view.step.written for m, call in task.calls_made if call.id == made.id]
+    rivals = [label(rival.name) for rival in seen.rivals_of(made)]
+    same_id = [m for task in seen.step.written for m, call in task.calls_made if call.id == made.id]
     is_called_again = not all(is_version(message, window.message) for message in same_id)
     return not (is_called_again or label(made.name) in rivals or "" in rivals)
 
@@ -205,7 +205,7 @@ def _ending_of(task: Task, window: Window) -> Finding | None:
 
 def _was_edited(window: Window) -> bool:
     """Whether a human may have edited a call; the message has the call as it was before."""
-    tasks = [task for view in window.views for task in view.step.written]
+    tasks = [task for seen in window.sightings for task in seen.step.written]
     return any(_has_edit(answer) for task in tasks for answer in task.answers)
 
 
@@ -242,11 +242,11 @@ def ending_of_only_call(window: Window) -> tuple[Finding | None, Task] | None:
 def _pending_steps(window: Window) -> list[Superstep]:
     """The supersteps of one run that may have run the calls, oldest first, without idle ones."""
     found: list[Superstep] = []
-    for view in window.views:
-        if view.is_pending and view.step.source == "input":
+    for seen in window.sightings:
+        if seen.is_pending and seen.step.source == "input":
             break
-        if view.is_pending and not view.step.is_idle:
-            found.append(view.step)
+        if seen.is_pending and not seen.step.is_idle:
+            found.append(seen.step)
     return found
 
 

@@ -27,7 +27,7 @@ from langgraph_patch.history.ids import digest_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Turn:
+class AbandonedTurn:
     """What one graph did.
 
     Attributes:
@@ -46,9 +46,9 @@ class Turn:
     is_known: bool
 
 
-def dropped_turns(
+def read_abandoned_turns(
     reader: Reader, address: Address, builder: Any, own_node: str
-) -> IOGenerator[tuple[Superstep, list[Turn]] | None]:
+) -> IOGenerator[tuple[Superstep, list[AbandonedTurn]] | None]:
     """Read the turns that an input dropped.
 
     Args:
@@ -75,7 +75,7 @@ def dropped_turns(
 
 def _turns_of(
     reader: Reader, step: Superstep, builder: Any, function: Task | None = None
-) -> IOGenerator[list[Turn]]:
+) -> IOGenerator[list[AbandonedTurn]]:
     """The turns of the graphs that the tasks of an unfinished superstep ran."""
     tasks, history = step.tasks, step.history
     if not history:
@@ -84,7 +84,7 @@ def _turns_of(
     if all(task.is_finished for task in tasks) and (yield from reader.has_gone_on(step)):
         return []
     has_open_calls = bool(open_before(history))
-    turns: list[Turn] = []
+    turns: list[AbandonedTurn] = []
     for task in tasks:
         graph = graph_that_returns(builder, task.node, reader.messages_key) if builder else None
         if graph is None and has_open_calls:
@@ -101,7 +101,7 @@ def _turns_of(
             added = without(_with_ids(added, task.below.namespace), history)
             # What a function that returned did with the other keys is not read.
             changed = {} if task.is_finished and not graph else _changed(step, below)
-            turns.append(Turn(below, added, changed, called_by or task, called_by is None))
+            turns.append(AbandonedTurn(below, added, changed, called_by or task, called_by is None))
             turns += yield from _turns_of(reader, below, graph, called_by)
     return turns
 

@@ -23,7 +23,7 @@ from langgraph_patch.history.ids import valid_name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class Sighting:
     """A message in one superstep.
 
     Attributes:
@@ -40,7 +40,7 @@ class View:
 
     def version_of(self, call: Call) -> Call | None:
         """The call as it was then; None if the message made another one in its place."""
-        return next((made for made in self.calls if is_same(made, call)), None)
+        return next((made for made in self.calls if is_same_call(made, call)), None)
 
     def rivals_of(self, made: Call) -> list[Call]:
         """The other calls with its id that a task of the superstep may have run."""
@@ -55,7 +55,7 @@ class Window:
     Attributes:
         message: The message.
         calls: Its calls to search for.
-        views: The message in each superstep of its window; the oldest first, once it was read.
+        sightings: The message in each superstep of its window; the oldest first, once it was read.
         equals: How many equal messages without an id are before it in the history.
         origin: The superstep that wrote the message, if it was read.
     """
@@ -63,7 +63,7 @@ class Window:
     message: AIMessage
     calls: Sequence[Call]
     equals: int = 0
-    views: list[View] = field(default_factory=list)
+    sightings: list[Sighting] = field(default_factory=list)
     origin: Superstep | None = None
 
     @property
@@ -124,14 +124,14 @@ def read_windows(
     step = newest = yield from reader.read(address)
     unfinished = list(windows)
     while step is not None and unfinished:
-        unfinished = _add_views(step, unfinished)
+        unfinished = _add_sightings(step, unfinished)
         step = (yield from reader.read_older(step)) if unfinished else None
     for window in windows:
-        window.views.reverse()
+        window.sightings.reverse()
     return newest
 
 
-def _add_views(step: Superstep, windows: Iterable[Window]) -> list[Window]:
+def _add_sightings(step: Superstep, windows: Iterable[Window]) -> list[Window]:
     """Add the messages as they are in one superstep; return the windows that go on before it."""
     history = step.history
     indexes: dict[str | None, int] = {
@@ -149,7 +149,7 @@ def _add_views(step: Superstep, windows: Iterable[Window]) -> list[Window]:
             continue
         unfinished.append(window)
         if index == end or window.names(named):
-            window.views.append(_view(step, index))
+            window.sightings.append(_sighting(step, index))
     return unfinished
 
 
@@ -160,12 +160,12 @@ def _named_in(step: Superstep) -> set[str]:
     return named | {str(task.call["id"]) for task in step.tasks if task.call}
 
 
-def _view(step: Superstep, index: int) -> View:
+def _sighting(step: Superstep, index: int) -> Sighting:
     history, message = step.history, step.history[index]
     calls = read_calls(message) if isinstance(message, AIMessage) else []
     after = list(dropwhile(lambda m: isinstance(m, ToolMessage), history[index + 1 :]))
     rivals = [*open_before(history[:index]), *called_in(after)]
-    return View(step, calls, not after, rivals)
+    return Sighting(step, calls, not after, rivals)
 
 
 def open_before(earlier: Sequence[BaseMessage]) -> list[Call]:
@@ -189,7 +189,7 @@ def called_in(messages: Iterable[BaseMessage]) -> list[Call]:
     return [call for m in messages if isinstance(m, AIMessage) for call in read_calls(m)]
 
 
-def is_same(made: Call, call: Call) -> bool:
+def is_same_call(made: Call, call: Call) -> bool:
     """Whether a stored call is `call`, as it is now or before a repair renamed it."""
     has_id = made.id == call.id or made.id in call.earlier_ids
     return has_id and label(made.name) == label(call.name) and made.args == call.args

@@ -34,7 +34,7 @@ from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.nested import without
 from langgraph_patch.evidence.reader import Reader
 from langgraph_patch.evidence.superstep import Superstep, Task
-from langgraph_patch.evidence.turns import Turn, dropped_turns
+from langgraph_patch.evidence.turns import AbandonedTurn, read_abandoned_turns
 from langgraph_patch.evidence.window import called_in
 from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of
@@ -61,7 +61,7 @@ class Abandoned:
     """
 
     index: int
-    turns: Sequence[Turn]
+    turns: Sequence[AbandonedTurn]
 
 
 def abandoned_turns(
@@ -84,7 +84,7 @@ def abandoned_turns(
         return None
     reader = Reader(saver, repairer.messages_key)
     before = replace(Address.of(thread), checkpoint_id=loaded)
-    found = yield from dropped_turns(reader, before, builder, NAME)
+    found = yield from read_abandoned_turns(reader, before, builder, NAME)
     if reader.error is not None or found is None:
         return reader.error
     own_keys = {repairer.messages_key, *repairer.other_histories}
@@ -95,7 +95,7 @@ def abandoned_turns(
 def _turns_to_add(
     history: Sequence[BaseMessage],
     before: Superstep,
-    dropped: Iterable[Turn],
+    dropped: Iterable[AbandonedTurn],
     others: Mapping[str, Any],
 ) -> Abandoned | None:
     """What a history lacks of turns; None if that is nothing.
@@ -124,7 +124,7 @@ def _place_after(history: Sequence[BaseMessage], before: Superstep) -> int:
     return index
 
 
-def _told_if_changed(turn: Turn, others: Mapping[str, Any]) -> Turn:
+def _told_if_changed(turn: AbandonedTurn, others: Mapping[str, Any]) -> AbandonedTurn:
     """Mark a turn as told if its results may state what other state keys do not have."""
     keys = state_keys(others)
     versions = turn.newest.saved.checkpoint["channel_versions"]
@@ -188,7 +188,7 @@ def repair_with_turns(
 
 def _repaired_turn(
     repairer: Repairer,
-    turn: Turn,
+    turn: AbandonedTurn,
     config: RunnableConfig,
     used_ids: set[str],
     *,
@@ -231,7 +231,7 @@ class _Told:
         self._lost: set[str] = set()
         self._lines: list[str] = []
 
-    def add(self, turn: Turn, messages: Sequence[BaseMessage]) -> None:
+    def add(self, turn: AbandonedTurn, messages: Sequence[BaseMessage]) -> None:
         """Add the calls of a repaired turn, and the state keys that it changed."""
         self._lost |= turn.changed.keys()
         results = {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
