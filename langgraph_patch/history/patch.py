@@ -195,7 +195,7 @@ def read_if_damaged(
     if is_valid(messages, leaves_open=leaves_open, look_again=look_again):
         return None
     reading = read_history(as_messages(messages), leaves_open=leaves_open, look_again=look_again)
-    return reading if reading.searched_again or patch_reading(reading) else None
+    return reading if reading.looked_for_again or patch_reading(reading) else None
 
 
 def patch_reading(

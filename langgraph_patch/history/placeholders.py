@@ -152,7 +152,7 @@ def _marker_of(message: BaseMessage) -> Mapping[str, Any]:
     return marker if isinstance(marker, dict) else {}
 
 
-def asks_to_look_again(message: BaseMessage) -> bool:
+def is_marked_look_again(message: BaseMessage) -> bool:
     """Whether a placeholder of this package asks for another search on the next turn."""
     return is_placeholder(message) and _marker_of(message).get("look_again") is True
 
@@ -180,7 +180,7 @@ def states_nothing(finding: Finding) -> bool:
     return finding.result is None and finding.cause == "unknown" and not finding.inner
 
 
-def without_mark(stored: ToolMessage) -> ToolMessage:
+def without_look_again(stored: ToolMessage) -> ToolMessage:
     """A placeholder of this package that asks for no other search."""
     marker = {key: value for key, value in _marker_of(stored).items() if key != "look_again"}
     return _marked(stored, marker)

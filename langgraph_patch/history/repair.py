@@ -25,7 +25,7 @@ from langgraph_patch.history.placeholders import (
     make_placeholder,
     recovered_result,
     states_nothing,
-    without_mark,
+    without_look_again,
 )
 from langgraph_patch.history.results import Result, without_results
 from langgraph_patch.history.rewrite import write_calls, write_result
@@ -190,7 +190,7 @@ def _finding_to_write(paired: PairedCall, reading: Reading, evidence: Evidence) 
     stored = kept_placeholder(paired)
     if stored is None:
         return found or Finding()
-    looked_again = reading.asks_again(paired)
+    looked_again = reading.looks_again_for(paired)
     return found if found and is_better(found, stored, looked_again=looked_again) else None
 
 
@@ -345,7 +345,7 @@ class _Repair:
             if message.id is None or is_taken:
                 message = _with_own_id(message, paired)
         elif (stated := kept_placeholder(paired)) is not None and states_nothing(finding):
-            message = without_mark(stated)  # another search found no more than it states
+            message = without_look_again(stated)  # another search found no more than it states
         else:
             call = _dangling_call(paired, finding)
             cause = call.cause
