@@ -449,7 +449,8 @@ def _write_page(options: Namespace, shown: Sequence[Group]) -> None:
     footer = Text(view.visible(f"Database {database_name(options.database)}, read on {when}"))
     try:
         with Path(options.html).open("x", encoding="utf-8") as file:  # it follows no link
-            file.write(view.as_html(Group(*shown, footer)))
+            title = f"{options.ids[0]} in {database_name(options.database)}"
+            file.write(view.as_html(Group(*shown, footer), title))
     except (OSError, ValueError) as error:  # ValueError: a null character
         raise OptionError(f"--html {options.html!r} cannot be written: {error}.") from error
     _tell(options, f"wrote {options.html!r}.")

@@ -216,8 +216,8 @@ def test_hostile_text_is_shown_as_text():
     """In a content, an id or a name: no tag, attribute, raw control character or markup."""
     for hostile in HOSTILE:
         for table, plain in zip(views_of(hostile), views_of("x"), strict=True):
-            shown = view.as_html(table)
-            assert tags_in(shown) == tags_in(view.as_html(plain))
+            shown = view.as_html(table, hostile)
+            assert tags_in(shown) == tags_in(view.as_html(plain, "x"))
             assert not RAW.search(shown)
             shown.encode()
             assert not RAW.search(printed(table))
@@ -233,8 +233,26 @@ def test_text_of_any_script_is_shown_as_it_is():
 
 def test_a_page_loads_and_runs_nothing():
     """A page has its style in it, and no script, link or picture."""
-    shown = view.as_html(view.patch_view(patch_messages([CALL]).to_dict()))
-    tags = "html head meta style body pre code span"
+    shown = view.as_html(view.patch_view(patch_messages([CALL]).to_dict()), "a <thread>")
+    tags = "html head meta title style body pre span"
     assert set(re.findall(r"<(\w+)", shown)) == set(tags.split())
     assert "AS IT IS" in shown
     assert not re.search(r"http|url\(|import", shown)
+    assert "<title>a &lt;thread&gt;</title>" in shown
+    assert 'name="viewport"' in shown
+
+
+def test_a_page_is_for_every_screen():
+    """Both widths have all of the text, and both colour schemes have all of the classes."""
+    shown = view.as_html(view.patch_view(patch_messages([CALL]).to_dict()), "t")
+    light, dark = (
+        set(re.findall(r"^\.(\w+ \.r\d+) ", part, re.MULTILINE))
+        for part in shown.split("@media")[:2]
+    )
+    assert light == dark != set()
+    wide, narrow = re.findall(r"<pre class=.*?</pre>", shown, re.DOTALL)
+    for part, name, columns in ((wide, "wide", 120), (narrow, "narrow", 50)):
+        assert {f"{name} .{used}" for used in re.findall(r'class="(r\d+)"', part)} <= light
+        text = re.sub("<[^>]*>", "", part)
+        assert max(map(len, text.splitlines())) <= columns
+        assert "inserted" in text
