@@ -77,7 +77,7 @@ def _cut(text: str, limit: int) -> str:
 _SECRETS = (
     re.compile(r"(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)", re.IGNORECASE),
     re.compile(r"([a-z][a-z0-9+.-]*://).*@[^\s'\"]*", re.IGNORECASE | re.DOTALL),
-    re.compile(r"(postgres[a-z0-9+.-]*:/+)[^\s'\"]+", re.IGNORECASE),
+    re.compile(r"(postgres[a-z0-9+.-]*:/+)[^\s'\"/][^\s'\"]*", re.IGNORECASE),
     re.compile(r"()[^\s'\"/]*:[^\s'\"]*@[^\s'\"]*"),
 )
 

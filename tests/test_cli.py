@@ -686,3 +686,10 @@ def test_undo_selects_as_repair_does(cli, path, monkeypatch):
 
 
 YES = ("--apply", "--yes")
+
+
+def test_what_is_expected_is_not_masked(cli):
+    """The hint for a URI that is malformed names the forms that there are, and no password."""
+    code, _, err = cli("scan", "postgresql:/u:s3cret@h/db")
+    assert (code, "s3cret" in err) == (2, False)
+    assert "begins with postgresql:// or postgres:// (PostgreSQL)" in " ".join(err.split())

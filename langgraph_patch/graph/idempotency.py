@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolRuntime
 
 from langgraph_patch._langgraph import channels_of, graph_namespace, node_of, values_of
-from langgraph_patch.errors import GraphError
+from langgraph_patch.errors import GraphError, OptionError
 
 
 def idempotency_key(
@@ -39,6 +39,7 @@ def idempotency_key(
     Raises:
         GraphError: If no key identifies the call: outside of a graph, if no message of the
             state makes the call, if the message has no id, or if it makes two calls with this id.
+        OptionError: If the first argument is neither of these.
 
     Examples:
         >>> from langchain_core.messages import AIMessage
@@ -59,6 +60,11 @@ def idempotency_key(
         'wired 7 with key 827f6128cb82634e0c86694bd4fbfb36'
     """
     messages: list[AIMessage] = []
+    if not isinstance(runtime_or_config, dict) and not hasattr(runtime_or_config, "config"):
+        raise OptionError(
+            f"runtime_or_config={runtime_or_config!r:.200}: expected the ToolRuntime or the "
+            f"RunnableConfig of the tool."
+        )
     if isinstance(runtime_or_config, dict):
         config = runtime_or_config
     else:

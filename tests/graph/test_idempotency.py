@@ -17,7 +17,7 @@ from langgraph.types import Command, RetryPolicy, interrupt
 
 from kit import StrictModel, calls, loop, send_each
 from langgraph_patch import idempotency_key
-from langgraph_patch.errors import GraphError
+from langgraph_patch.errors import GraphError, OptionError
 
 GO: Any = {"messages": [HumanMessage("go", id="h1")]}
 YES: Any = Command(resume="yes")
@@ -169,3 +169,10 @@ def test_where_no_key_identifies_the_call(message):
         GraphError, match="Tool call 'c1' has no idempotency key: expected a message"
     ):
         graph.invoke(GO)
+
+
+def test_what_is_no_runtime_is_a_clear_error():
+    """The error names what is expected; a tool often passes its state or its arguments."""
+    for wrong in (7, "c1", [], None):
+        with pytest.raises(OptionError, match="expected the ToolRuntime or the RunnableConfig"):
+            idempotency_key(wrong, "c1")
