@@ -354,7 +354,7 @@ class _Repair:
                 paired.call.ordinal,
                 self._placeholder,
                 human_follows=human_follows,
-                look_again=finding.look_again and cause != "malformed",
+                look_again=cause != "malformed" and finding.look_again,
             )
         message = write_result(message, paired)
         self.messages.append(message)
