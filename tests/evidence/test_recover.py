@@ -290,7 +290,7 @@ def test_a_history_under_another_key():
     assert thread.found() == "unknown"
 
 
-@pytest.mark.needs(langgraph="1.2")
+@pytest.mark.needs(langgraph="1.2.22")
 def test_a11_what_an_error_handler_recorded():
     """A node failed and its error handler answered the call, while a sibling waits."""
 
