@@ -2,6 +2,15 @@
 
 import re
 
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch):
+    """The colours of a terminal are not asked for."""
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
 
 def test_the_demo_shows_both_conversations_bare_and_patched(cli):
     """A bare thread dies, and another pays a wrong amount; patched, both go on (fault D4)."""
@@ -28,6 +37,7 @@ def test_a_terminal_has_colours_and_a_pipe_has_none(cli, monkeypatch):
     plain = cli("demo")[1]
     assert "\x1b" not in plain
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "300")
     shown = cli("demo")[1]
     assert "\x1b[32m+ [tool] sent to bob\x1b[0m" in shown
