@@ -26,11 +26,22 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
-from kit import NESTED, TOLD, Agent, Desk, StrictModel, above, calling, calls, loop, results_in
+from kit import (
+    NESTED,
+    TOLD,
+    Agent,
+    Counting,
+    Desk,
+    StrictModel,
+    above,
+    calling,
+    calls,
+    loop,
+    results_in,
+)
 from langgraph_patch import Patch, set_language, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
 from support.placeholder_texts import FAILED, WAITED
-from support.savers import Counting
 
 MAIL, WIRE, BOOM = ("mail", {"to": "bob"}), ("wire", {"amount": 5}), ("boom", {"text": "x"})
 TURN = calls(MAIL, WIRE)
