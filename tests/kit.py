@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from langchain.agents import create_agent
-from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.callbacks import BaseCallbackHandler, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
@@ -54,10 +54,6 @@ from support.versions import newer
 
 DeltaChannel = newer("langgraph.channels", "DeltaChannel")
 _messages_delta_reducer = newer("langgraph.graph.message", "_messages_delta_reducer")  # not public
-
-Parts = Sequence[Any]
-"""What a model sends in one turn: `AIMessageChunk`s, or errors to raise."""
-
 
 # --- what a model says ---------------------------------------------------------------------
 
@@ -543,3 +539,13 @@ class Counting(InMemorySaver):
     async def alist(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
         for saved in self.list(*args, **options):
             yield saved
+
+
+class RunNames(BaseCallbackHandler):
+    """The name of each chain that starts, as a tracer sees it."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def on_chain_start(self, *_: Any, **kwargs: Any) -> None:
+        self.names.append(kwargs["name"])

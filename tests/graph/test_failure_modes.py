@@ -19,6 +19,7 @@ from kit import BARE, Agent, StrictModel, above, calls, lines, model_node, patch
 from langgraph_patch import is_placeholder, validate_messages
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
+from support.histories import with_field
 from support.placeholder_texts import NOT_APPROVED, UNKNOWN, WAITED
 from support.strict import RefusedError
 
@@ -277,11 +278,6 @@ class FieldModel(StrictModel):
         return super()._line(messages)
 
 
-def field(message: Any, **fields: Any) -> Any:
-    """A copy with fields that are not validated."""
-    return message.model_copy(update=fields)
-
-
 GO = HumanMessage("go", id="h1")
 CALL = calls(("mail", {"to": "bob"}), id="a1")
 RECORDED = ToolMessage("r", tool_call_id="c1", id="t1", name="mail")
@@ -289,14 +285,14 @@ HI = AIMessage("hi", id="a")
 ANSWERED = ["human: go", "ai c1: ", "tool c1: r"]
 
 DAMAGED: dict[str, tuple[list[Any], list[str]]] = {
-    "human content None": ([field(GO, content=None)], ["human: "]),
+    "human content None": ([with_field(GO, content=None)], ["human: "]),
     "model content a number": (
-        [GO, field(CALL, content=7), RECORDED], ["human: go", "ai c1: 7", "tool c1: r"],
+        [GO, with_field(CALL, content=7), RECORDED], ["human: go", "ai c1: 7", "tool c1: r"],
     ),
-    "calls None": ([GO, field(HI, tool_calls=None)], ["human: go", "ai: hi"]),
-    "invalid calls None": ([GO, field(CALL, invalid_tool_calls=None), RECORDED], ANSWERED),
+    "calls None": ([GO, with_field(HI, tool_calls=None)], ["human: go", "ai: hi"]),
+    "invalid calls None": ([GO, with_field(CALL, invalid_tool_calls=None), RECORDED], ANSWERED),
     "result id None": (
-        [GO, CALL, field(RECORDED, tool_call_id=None)],
+        [GO, CALL, with_field(RECORDED, tool_call_id=None)],
         [*ANSWERED[:2], f"tool c1: {UNKNOWN.format('mail', 'c1')}"],
     ),
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """A call that the model did not finish writing never runs; a complete one always does.
 
 A message without a call that can run, and without an answer, does not end the turn silently.
-`tests/server/test_truncation_providers.py` shows the same with the integrations of providers.
+`tests/server/test_providers.py` shows the same with the integrations of providers.
 """
 
 from __future__ import annotations
