@@ -35,7 +35,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -77,6 +77,8 @@ _BEING_WRITTEN = timedelta(seconds=5)
 _RETRY_SECONDS = (0.01, 0.05, 0.2, 0.4)
 """How long to wait for a result that is perhaps being written, before each further search."""
 
+_NOTHING: Mapping[tuple[int, int], str] = {}
+
 _Verdicts: TypeAlias = dict[tuple[int, int], Verdict]
 """The key of each call -> what is known of it."""
 
@@ -108,7 +110,7 @@ def recover_evidence(
     messages_key: str = "messages",
     required: bool = False,
     breakpoints: frozenset[str] | None = frozenset(),
-    again: Collection[tuple[int, int]] = (),
+    again: Mapping[tuple[int, int], str] = _NOTHING,
     is_over: bool = False,
 ) -> IOGenerator[Recovery]:
     """Find what the checkpoints of a thread recorded about tool calls without a result.
@@ -127,8 +129,9 @@ def recover_evidence(
             found before are returned.
         breakpoints: The nodes before which the graph is set to pause; None for every node.
             Default: none.
-        again: The keys of calls that an earlier turn has searched for. For every other call
-            without a result the next turn searches once more. Default: none.
+        again: The keys of calls that an earlier turn has searched for, each with the checkpoint
+            at which it did (`""` for the current one). For every other call without a result the
+            next turn searches once more. Default: none.
         is_over: Whether the run of the graph is abandoned: nothing waits any more, and neither
             this search nor the next turn looks again for results. Default: False.
 
@@ -165,7 +168,7 @@ def recover_evidence(
     address = Address.of(config)
     for seconds in (*(() if is_over else _RETRY_SECONDS), None):
         reader = Reader(saver, messages_key, required, breakpoints=breakpoints)
-        newest, verdicts = yield from _search(reader, address, windows_of(messages, calls))
+        newest, verdicts = yield from _search(reader, address, windows_of(messages, calls, again))
         is_missing = newest is None and address.checkpoint_id is not None
         is_awaited = is_missing or _is_being_written(verdicts.values())
         if seconds is None or reader.error or not is_awaited:
@@ -189,7 +192,7 @@ def recover_evidence(
             detail = None if finding.detail == "paused" else finding.detail
             found[key] = replace(finding, detail=detail)
         elif finding.result is None and (key not in again or not is_read):
-            found[key] = replace(finding, look_again=True)
+            found[key] = replace(finding, look_again=newest.id if newest and is_read else True)
     return Recovery(found, {key: each for key, each in dropped.items() if each is not None})
 
 
@@ -284,7 +287,7 @@ def _by_other_graph(
     if other is None or other.namespace in visited:
         return None
     calls = [call for call in window.calls if call.key in rest]
-    same = [Window(window.message, calls, window.equals)]
+    same = [Window(window.message, calls, equals=window.equals)]
     newest, found = yield from _search(reader, other, same, visited)
     if above is not None:
         # Its open call may be the one that runs this graph, so only results count.

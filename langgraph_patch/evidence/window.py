@@ -7,7 +7,7 @@ backwards from the current checkpoint: a checkpoint whose history does not have 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import dropwhile
@@ -20,6 +20,8 @@ from langgraph_patch.evidence.reader import Reader
 from langgraph_patch.evidence.superstep import Superstep, Task
 from langgraph_patch.history.calls import UNFINISHED, Call, read_calls
 from langgraph_patch.history.ids import valid_name
+
+_NO_STARTS: Mapping[tuple[int, int], str] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,12 +58,15 @@ class Window:
         message: The message.
         calls: Its calls to search for.
         sightings: The message in each superstep of its window; the oldest first, once it was read.
+        start: The checkpoint at which an earlier turn searched for its calls; `""` if none did.
+            What follows it is about other calls.
         equals: How many equal messages without an id are before it in the history.
         origin: The superstep that wrote the message, if it was read.
     """
 
     message: AIMessage
     calls: Sequence[Call]
+    start: str = ""
     equals: int = 0
     sightings: list[Sighting] = field(default_factory=list)
     origin: Superstep | None = None
@@ -94,8 +99,18 @@ def is_version(stored: BaseMessage, message: BaseMessage) -> bool:
     return same_type and stored.model_copy(update={"id": message.id}) == message
 
 
-def windows_of(messages: Sequence[BaseMessage], calls: Iterable[Call]) -> list[Window]:
-    """A window for each message that makes one of the calls, in the order of the calls."""
+def windows_of(
+    messages: Sequence[BaseMessage],
+    calls: Iterable[Call],
+    starts: Mapping[tuple[int, int], str] = _NO_STARTS,
+) -> list[Window]:
+    """A window for each message that makes one of the calls, in the order of the calls.
+
+    Args:
+        messages: The history.
+        calls: The calls.
+        starts: The checkpoint at which a call was searched for before. Default: none was.
+    """
     by_message: dict[int, list[Call]] = {}
     for call in calls:
         if call.id:
@@ -103,8 +118,11 @@ def windows_of(messages: Sequence[BaseMessage], calls: Iterable[Call]) -> list[W
     windows = []
     for index, own in by_message.items():
         if isinstance(message := messages[index], AIMessage):
-            equals = len(Window(message, own).versions_in(messages[:index]))
-            windows.append(Window(message, own, equals))
+            start, *others = {starts.get(call.key, "") for call in own}
+            window = Window(message, own, "" if others else start)
+            if message.id is None:
+                window.equals = len(window.versions_in(messages[:index]))
+            windows.append(window)
     return windows
 
 
@@ -121,11 +139,16 @@ def read_windows(
     Returns:
         The superstep after the current checkpoint; None if there is no checkpoint.
     """
-    step = newest = yield from reader.read(address)
-    unfinished = list(windows)
-    while step is not None and unfinished:
-        unfinished = _add_sightings(step, unfinished)
-        step = (yield from reader.read_older(step)) if unfinished else None
+    newest = yield from reader.read(address)
+    for start in dict.fromkeys(window.start for window in windows):
+        unfinished = [window for window in windows if window.start == start]
+        step = newest
+        if start and newest is not None and newest.id != start:
+            # A history that was copied from another thread names a checkpoint of that one.
+            step = (yield from reader.read(address.at(address.namespace, start))) or newest
+        while step is not None and unfinished:
+            unfinished = _add_sightings(step, unfinished)
+            step = (yield from reader.read_older(step)) if unfinished else None
     for window in windows:
         window.sightings.reverse()
     return newest

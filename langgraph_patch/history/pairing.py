@@ -21,8 +21,8 @@ from langgraph_patch.history.matching import CallingMessage, PairedCall, pair
 from langgraph_patch.history.placeholders import (
     is_client_fake,
     is_foreign_placeholder,
-    is_marked_look_again,
     is_placeholder,
+    look_again_from,
 )
 from langgraph_patch.history.results import Result, read_results
 
@@ -71,12 +71,18 @@ class Reading:
     def looks_again_for(self, paired: PairedCall) -> bool:
         """Whether the placeholder of a call asks for another search, and this turn makes it."""
         stored = kept_placeholder(paired)
-        return self.look_again and stored is not None and is_marked_look_again(stored)
+        return self.look_again and stored is not None and look_again_from(stored) is not None
 
     @property
-    def looked_for_again(self) -> set[tuple[int, int]]:
-        """The keys of the calls that this turn searches for once more."""
-        return {p.call.key for p in self.paired_calls if p.real is None and self.looks_again_for(p)}
+    def looked_for_again(self) -> dict[tuple[int, int], str]:
+        """The keys of the calls that this turn searches for once more; from which checkpoint."""
+        return {
+            paired.call.key: look_again_from(stored) or ""
+            for paired in self.paired_calls
+            if paired.real is None
+            and self.looks_again_for(paired)
+            and (stored := kept_placeholder(paired)) is not None
+        }
 
     @cached_property
     def call_ids(self) -> set[str]:

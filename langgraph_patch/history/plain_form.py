@@ -18,6 +18,7 @@ from langgraph_patch.history.calls import (
     dicts,
     text_of,
 )
+from langgraph_patch.history.changes import Change
 from langgraph_patch.history.ids import valid_name
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.refused import (
@@ -32,7 +33,6 @@ from langgraph_patch.history.refused import (
     text_block,
     tool_name_of,
 )
-from langgraph_patch.history.repair import Change
 
 _UNREADABLE = "[{name} was used; this model cannot read it.]"
 

@@ -35,9 +35,9 @@ from langgraph_patch.history.calls import (
     type_of,
     unwrapped,
 )
+from langgraph_patch.history.changes import Change, ChangeKind, DefectKind
 from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.patch import Patch
-from langgraph_patch.history.repair import Change, ChangeKind, DefectKind
 
 NO_TEXT: Final = "[no text]"
 """The text of a message that says nothing, between two human messages."""
