@@ -112,8 +112,6 @@ def _add_filters(add: Callable[..., Any]) -> None:
     text = "only histories that a scan finds so; repeatable"
     statuses = ("damaged", "paused", "unreadable", "healthy")
     add("--status", action="append", default=[], choices=statuses, help=text)
-    text = "only threads of a LangGraph Server with this in their metadata; repeatable"
-    add("--metadata", type=_pair, action="append", default=[], metavar="KEY=VALUE", help=text)
 
 
 def _add_show(add: Callable[..., Any]) -> None:
@@ -129,7 +127,6 @@ def _add_write(add: Callable[..., Any]) -> None:
 
 
 def _add_repair(add: Callable[..., Any]) -> None:
-    add("--graph", type=_no_graph, help=argparse.SUPPRESS)
     add("--limit", type=_positive, metavar="N", help="stop after N repairs")
     add("--diff", action="store_true", help="show what changes in each history")
     text = "what to do with threads that wait for a human (default: keep)"
@@ -141,13 +138,6 @@ def _add_repair(add: Callable[..., Any]) -> None:
     add("--no-recover", dest="recover", action="store_false", help=text)
     text = "a class of yours in stored states, as module:Class; repeatable"
     add("--trust", action="append", default=[], metavar="M:C", help=text)
-
-
-def _no_graph(_: str) -> NoReturn:
-    raise argparse.ArgumentTypeError(
-        "a repair needs no graph and writes messages only; other state keys are restored by the "
-        "next message of a graph with with_patching"
-    )
 
 
 def _location(text: str) -> str:
@@ -171,13 +161,6 @@ def _duration(text: str) -> timedelta:
             f"{quoted(text)}: expected a time such as 90s, 30min, 2h or 3d"
         )
     return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, sign, value = text.partition("=")
-    if not (key and sign):
-        raise argparse.ArgumentTypeError(f"{quoted(text)}: expected KEY=VALUE")
-    return key, value
 
 
 def _positive(text: str) -> int:

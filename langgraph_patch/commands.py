@@ -36,7 +36,6 @@ from langgraph_patch import __version__, threads, view
 from langgraph_patch.errors import (
     OptionError,
     PatchError,
-    ThreadError,
     brief,
     chain_of,
     is_store_failure,
@@ -47,9 +46,9 @@ from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.texts import CAUSES
 from langgraph_patch.threads.listing import Selection
 from langgraph_patch.threads.opening import open_database
+from langgraph_patch.threads.read import StoredHistory, checked_saver
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.scan import scan_selected
-from langgraph_patch.threads.stored import SERVER_IS_READ, history_of
 from langgraph_patch.threads.undo import find_repairs
 from langgraph_patch.view import counted, masked, say
 
@@ -220,10 +219,8 @@ def database_name(location: str) -> str:
 
 
 def _open(
-    options: Namespace, *, write: bool = False, server: bool = True
+    options: Namespace, *, write: bool = False
 ) -> AbstractContextManager[BaseCheckpointSaver[Any]]:
-    if not server and options.database.startswith(("http://", "https://")):
-        raise ThreadError(SERVER_IS_READ)
     trust: Sequence[str] = getattr(options, "trust", ())
     if trust and options.serde:
         raise OptionError("--trust is not used with --serde: it decides which classes are loaded.")
@@ -271,10 +268,6 @@ def _reports(
     saver: BaseCheckpointSaver[Any], found: Counter[str], options: Namespace, *, search: bool = True
 ) -> Iterator[ThreadReport]:
     """The reports on the selected threads with the selected statuses; all of them are counted."""
-    if options.metadata:
-        if not isinstance(saver, threads.LangGraphServer):
-            raise OptionError("--metadata is for threads of a LangGraph Server only.")
-        saver = threads.LangGraphServer(saver.client, metadata=dict(options.metadata))
     reports = scan_selected(
         saver, _selection(options), messages_key=options.messages_key, search=search
     )
@@ -438,9 +431,9 @@ def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key
     """The messages of a report as JSON values; none if its patch has them, or it has none."""
     if report.patch or report.messages is None:
         return []
-    saved = saver.get_tuple(Address(report.thread_id, report.namespace).config)
-    history = history_of(saver, saved, messages_key) if saved else None
-    return [json_value(each) for each in history or ()]
+    address = Address(report.thread_id, report.namespace)
+    messages = StoredHistory.newest(saver, address, messages_key).messages()
+    return [json_value(each) for each in messages or ()]
 
 
 def _write_page(options: Namespace, shown: Sequence[Group]) -> None:
@@ -462,7 +455,8 @@ def repair(options: Namespace) -> int:
     """Repair the selected threads, or plan it without `--apply`."""
     _check_selected(options)
     found, outcomes = Counter[str](), Counter[str]()
-    with _open(options, write=options.apply, server=False) as saver:
+    with _open(options, write=options.apply) as saver:
+        checked_saver(saver, server=False)
         reports = _reports(saver, found, options, search=False)
         todo = [report for report in reports if report.status != "healthy"]
         if not _is_found(found, options):
@@ -488,7 +482,7 @@ def undo(options: Namespace) -> int:
     """Undo the last repair of the selected threads, or show it without `--apply`."""
     _check_selected(options)
     outcomes = Counter[str]()
-    with _open(options, write=options.apply, server=False) as saver:
+    with _open(options, write=options.apply) as saver:
         found = [*_each(options, find_repairs(saver, _selection(options)), "read")]
         count = sum(plan.outcome == "planned" for _, plan in found)
         if options.apply and not (options.yes or _is_confirmed(options, count, "undo {} in")):

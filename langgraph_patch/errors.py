@@ -8,7 +8,6 @@
     |-- ModelError              patch_model(model) lacks an attribute of a chat model
     |-- UnfinishedError         a model does not finish its messages
     |-- StreamError             the chunks of a stream contradict each other
-    |-- RemovedError            a name that the package no longer has
     `-- ThreadError             a stored thread or its database cannot be read or repaired
         `-- StoreError          the database or the server itself failed
 
@@ -99,10 +98,6 @@ class UnfinishedError(PatchError):
 
 class StreamError(PatchError, ValueError):
     """The chunks of a stream contradict each other."""
-
-
-class RemovedError(PatchError, ImportError):
-    """A name that the package no longer has was imported; the text says what there is instead."""
 
 
 class ThreadError(PatchError):
