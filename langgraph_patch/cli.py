@@ -196,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not view.HAS_RICH:
         say("the commands need rich: pip install 'langgraph-patch[cli]'")
         return _BAD
-    from langgraph_patch import commands  # noqa: PLC0415 - imports LangGraph
+    from langgraph_patch import commands, output  # noqa: PLC0415 - imports LangGraph
 
     try:
         logger = logging.getLogger("langgraph")
@@ -208,12 +208,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _CLOSED
     except KeyboardInterrupt as stop:
-        say(f"stopped by Ctrl-C.{commands.notes_of(stop)}")
+        say(f"stopped by Ctrl-C.{output.notes_of(stop)}")
         return _STOPPED
     except Exception as error:  # any: a person reads one line; --debug raises it
         if options.debug:
             raise
         is_expected = isinstance(error, PatchError | OSError)
         text = str(error) if is_expected else f"{brief(error)} (see --debug)."
-        say(f"{text}{commands.notes_of(error)}")
+        say(f"{text}{output.notes_of(error)}")
         return _BAD

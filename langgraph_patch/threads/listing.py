@@ -1,7 +1,7 @@
 """List the histories of a database, and delete the newest checkpoint of one.
 
 LangGraph's interface of a checkpointer can list checkpoints, and not threads. So LangGraph's own
-tables are queried. The threads of any other checkpointer have to be named.
+tables are queried, and any other checkpointer is asked for all of its checkpoints.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch._langgraph_storage import postgres_cursor
-from langgraph_patch.errors import OptionError, ThreadError, class_names, quoted
+from langgraph_patch.errors import OptionError, ThreadError, brief, class_names, quoted
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads.server import LangGraphServer
 
@@ -223,7 +223,7 @@ _POSTGRES = _Tables(
     writes="checkpoint_writes",
     parameter="%s",
     lock=(
-        ("SET LOCAL lock_timeout = '4s'",),  # others wait behind whoever waits for a lock
+        ("SET LOCAL lock_timeout = '1500ms'",),  # others wait behind whoever waits for a lock
         # Row locks are not enough: LangGraph inserts rows.
         ("LOCK TABLE checkpoints, checkpoint_writes IN SHARE ROW EXCLUSIVE MODE",),
     ),
@@ -243,15 +243,27 @@ def _tables_of(saver: Any) -> _Tables | None:
 
 
 def _listed(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:
-    """The histories in memory; of another checkpointer only the root of a thread that is named."""
-    if isinstance(saver, InMemorySaver):
-        config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
+    """The addresses of all checkpoints that a checkpointer lists."""
+    name, root = type(saver).__name__, Address(thread_id or "")
+    config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
+    try:
         listing = saver.list(None if thread_id is None else config)
-        return sorted({Address.of(saved.config).newest for saved in listing})
-    if thread_id is None:
+        named = sorted({_as_read(Address.of(saved.config)) for saved in listing})
+    except Exception as error:  # any: not every checkpointer can list threads
+        if thread_id is not None:  # some want a namespace too; every thread has the root
+            return [] if saver.get_tuple(root.config) is None else [root]
+        raise ThreadError(f"{name} cannot list its threads ({brief(error)}). {_ADVICE}") from error
+    if not named and thread_id is None and not isinstance(saver, InMemorySaver):
         raise ThreadError(
-            f"The threads of a {type(saver).__name__} cannot be listed. Name them: "
-            f"scan_threads(saver, thread_ids=[...])."
+            f"{name} lists no thread: it is empty, or it cannot list its threads. {_ADVICE}"
         )
-    root = Address(thread_id)
-    return [] if saver.get_tuple(root.config) is None else [root]
+    return named
+
+
+_ADVICE = "Name the threads: scan_threads(saver, thread_ids=[...])."
+
+
+def _as_read(address: Address) -> Address:
+    # langgraph-checkpoint-redis lists the root namespace as it is stored, and does not find it so.
+    namespace = "" if address.namespace == "__empty__" else address.namespace
+    return Address(address.thread_id, namespace)

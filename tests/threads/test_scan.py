@@ -213,15 +213,49 @@ def test_any_stored_history_is_reported(history):
 # --- checkpointers of other packages -------------------------------------------------------------
 
 
-def test_the_threads_of_another_checkpointer_have_to_be_named():
-    """Not each of them can list its threads: none is called empty. A repair works all the same."""
+def test_a_checkpointer_that_lists_no_threads_scans_those_that_are_named():
+    """The error names the option, and what the checkpointer said; a repair works all the same."""
     saver = Foreign()
     stored("abandoned", saver=saver)
-    expected = r"The threads of a Foreign cannot be listed\. Name them: .*thread_ids=\["
+    expected = r"Foreign cannot list .*must contain thread_id.*thread_ids=\["
     with pytest.raises(ThreadError, match=expected):
         list(scan_threads(saver))
     assert scanned(saver, thread_ids=["1"]) == [("1", "damaged")]
     with pytest.raises(ThreadError, match="There is no thread '2'"):
         scanned(saver, thread_ids=["2"])
     assert repair_thread(saver, thread(), min_age=0).outcome == "repaired"
+
+
+class Silent(Foreign):
+    """`list(None)` of some yields nothing, whatever they hold; others want a namespace too."""
+
+    def list(self, config, **options):
+        """List nothing."""
+        if config:
+            raise NotImplementedError
+        return iter(())
+
+
+class Shallow(Foreign):
+    """Those for Redis list the root as it is stored, and find nothing under that name."""
+
+    def list(self, config, **options):
+        """List the newest checkpoints."""
+        for thread_id in self.kept.storage:
+            named = thread(thread_id, checkpoint_ns="__empty__")
+            if config is None or config["configurable"]["thread_id"] == thread_id:
+                yield self.get_tuple(thread(thread_id))._replace(config=named)
+
+
+def test_checkpointers_that_list_in_ways_of_their_own():
+    """A thread is found by its name; one that lists nothing is not called empty."""
+    silent, shallow = Silent(), Shallow()
+    for saver in (silent, shallow):
+        stored("failed", saver=saver)
+        assert scanned(saver, thread_ids=["1"]) == [("1", "damaged")]
+        with pytest.raises(ThreadError, match="There is no thread '2'"):
+            scanned(saver, thread_ids=["2"])
+    with pytest.raises(ThreadError, match="Silent lists no thread: it is empty, or it cannot"):
+        scanned(silent)
+    assert scanned(shallow) == [("1", "damaged")]
     assert scanned(InMemorySaver()) == []
