@@ -26,7 +26,7 @@ from langgraph_patch._langgraph_storage import (
     triggered_node,
 )
 from langgraph_patch._sansio import IOGenerator, call_method
-from langgraph_patch.evidence.tasks import Step, Task
+from langgraph_patch.evidence.superstep import Superstep, Task
 from langgraph_patch.history.texts import Evidence
 
 StateWrites: TypeAlias = tuple[tuple[str, Any], ...]
@@ -62,7 +62,7 @@ class Effects:
     is_current: bool
 
 
-def effects_of(task: Task, newest: Step) -> Effects | None:
+def effects_of(task: Task, newest: Superstep) -> Effects | None:
     """The effects of a task; None if it had none, or if they were applied.
 
     Args:
@@ -83,7 +83,7 @@ def effects_of(task: Task, newest: Step) -> Effects | None:
     return Effects(tuple(writes), frozenset(keys), goes_elsewhere, task, is_current=is_current)
 
 
-def _is_unchanged(key: str, step: Step, newest: Step) -> bool:
+def _is_unchanged(key: str, step: Superstep, newest: Superstep) -> bool:
     """Whether nothing has written a state key since a superstep, and nothing is about to."""
     if step.namespace != newest.namespace:
         return False
@@ -104,7 +104,7 @@ def unchanged_deltas(
     for key in sorted({key for key, _ in effects.writes} - unchanged):
         channel = channels.get(key)
         if channel is not None and is_delta_channel(channel):
-            config = effects.task.step.saved.config
+            config = effects.task.step.address.config
             request = {"config": config, "channels": [key]}
             found = yield from call_method(saver, "get_delta_channel_history", **request)
             then = channel.from_checkpoint(found[key].get("seed", channel.checkpoint()))

@@ -1,23 +1,27 @@
 """Judge what the supersteps of its window recorded about a call: pure functions.
 
 The window is replayed forward: what a later superstep recorded counts more than what an earlier one
-did, and a result counts more than any ending. What may be of another call does not count:
+did, and a result counts more than any ending. What may be of another call proves nothing. Who
+recorded it, and when it is the call's:
 
-- A result that the call's own task wrote is the call's, whatever name the tool gave it. The own
-  task is that of the only `Send` with the id, the name and the arguments of the call.
-- Another result with its id counts if it names no other tool, and if no other call, of the message
-  or open before it, has the id and the tool.
-- An error, a cancellation or an interrupt counts if it is the own task's. That of a node that ran
-  over the whole state counts only if the message makes this one call (`ending_of_only_call`).
-- A superstep in which the message made a call with another name or other arguments in its place is
-  about that call: nothing before it counts.
+- Its own task, that of the only `Send` with its id, name and arguments: a result, whatever name the
+  tool gave it; an error, a cancellation, an interrupt without an answer. Always.
+- A node over the whole state, a `@task`, an error handler (`_SOURCES`): a result with its id, if it
+  names no other tool, and if no other open call has the id and the tool.
+- A node over the whole state: an error, a cancellation, an interrupt, if the message makes this one
+  call, and no other node ran since it was written (`ending_of_only_call`).
+- A hook between the model and the tools: an interrupt, if nothing else ran (`approval`).
+- Nobody, before a breakpoint: the text says that nothing was recorded (`is_at_breakpoint`).
+
+A superstep in which the message made a call with another name or other arguments in its place is
+about that call: nothing before it counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
@@ -25,8 +29,8 @@ from langgraph.types import Send
 
 from langgraph_patch._langgraph_graphs import runs_after_model
 from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
-from langgraph_patch.evidence.tasks import Step, Task, is_real, text_of_error
-from langgraph_patch.evidence.window import View, Window, is_version, label
+from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
+from langgraph_patch.evidence.window import Sighting, Window, is_version, label
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 
@@ -47,7 +51,7 @@ class Verdict:
     writer: Task | None = None
     ended: Task | None = None
     own: tuple[Task, ...] = ()
-    last: Step | None = None
+    last: Superstep | None = None
 
     @property
     def result(self) -> ToolMessage | None:
@@ -58,18 +62,18 @@ class Verdict:
 def judge(call: Call, window: Window) -> Verdict:
     """What the supersteps of a window recorded about one call."""
     found = Verdict()
-    for view in window.views:
-        made = view.version_of(call)
+    for seen in window.sightings:
+        made = seen.version_of(call)
         if made is None:
             found = Verdict()
             continue
-        task = _own_task(view, made)
+        task = _own_task(seen, made)
         if task is not None:
             found = replace(found, own=(*found.own, task))
             if task.writes:
                 finding = found.finding if found.result else _ending_of(task, window)
                 found = replace(found, ended=task, finding=finding)
-        for result, writer in _results(view, made, task, window):
+        for result, writer in _results(seen, made, task, window):
             if found.result is None or found.result.content != result.content:
                 found = replace(found, finding=Finding(result=result), writer=writer)
     steps = [*_pending_steps(window), *(task.step for task in found.own)]
@@ -79,12 +83,12 @@ def judge(call: Call, window: Window) -> Verdict:
 # --- the own task -------------------------------------------------------------------------------
 
 
-def _own_task(view: View, made: Call) -> Task | None:
+def _own_task(seen: Sighting, made: Call) -> Task | None:
     """The task of exactly this call's `Send`, or None."""
     request = _request_of(made)
-    if made.source != "tool_calls" or request in map(_request_of, view.rivals_of(made)):
+    if made.source != "tool_calls" or request in map(_request_of, seen.rivals_of(made)):
         return None
-    sent = [task for task in view.step.tasks if task.call and _request_sent(task.call) == request]
+    sent = [task for task in seen.step.tasks if task.call and _request_sent(task.call) == request]
     return sent[0] if len(sent) == 1 else None
 
 
@@ -99,31 +103,62 @@ def _request_sent(sent: Mapping[str, Any]) -> tuple[str, str, Any]:
 # --- results ------------------------------------------------------------------------------------
 
 
+class _Source(NamedTuple):
+    """A row of the table of who may have written the result of a call, beside its own task.
+
+    Attributes:
+        tasks: The tasks of a superstep that may have.
+        messages: Those of their messages that may be the result.
+        counts: Whether they do, in the superstep of a seen.
+    """
+
+    tasks: Callable[[Superstep], Sequence[Task]]
+    messages: Callable[[Task], Sequence[BaseMessage]]
+    counts: Callable[[Sighting], bool]
+
+
+_SOURCES = (
+    # A node that ran the calls of the whole state, or another one that answers them.
+    _Source(lambda step: step.tasks, lambda task: [*task.messages, *task.returned], lambda _: True),
+    # A `@task` of a node. Later, it may have returned results of a node's own calls.
+    _Source(lambda step: step.others, lambda task: task.returned, lambda seen: seen.is_pending),
+    # An error handler. `update_state` writes so too, and is no task of the superstep.
+    _Source(
+        lambda step: step.others,
+        lambda task: task.messages,
+        lambda seen: seen.is_pending and seen.step.is_handled,
+    ),
+)
+
+
 def _results(
-    view: View, made: Call, own: Task | None, window: Window
+    seen: Sighting, made: Call, own: Task | None, window: Window
 ) -> Iterator[tuple[ToolMessage, Task]]:
     """The results of a call in one superstep, with the task that wrote each."""
-    if own is not None:
-        results = [m for m in (*own.messages, *own.returned) if _is_result_of(m, made.id)]
-        if results:
-            yield results[0], own
-            return
-    step = view.step
-    rivals = [label(rival.name) for rival in view.rivals_of(made)]
-    same_id = [m for t in step.written for m, call in t.calls_made if call.id == made.id]
+    result = _own_result(made, own)
+    if own is not None and result is not None:
+        yield result, own
+    elif _is_only_one(seen, made, window):
+        is_named = bool(seen.rivals_of(made))
+        for source in _SOURCES:
+            for task in source.tasks(seen.step) if source.counts(seen) else ():
+                result = _result_among(source.messages(task), made, is_named=is_named)
+                if result is not None and not (task is own or task.is_repair or task.is_overwrite):
+                    yield result, task
+
+
+def _own_result(made: Call, own: Task | None) -> ToolMessage | None:
+    """What the own task of a call wrote: it is the call's, whatever name the tool gave it."""
+    messages = [*own.messages, *own.returned] if own else []
+    return next((message for message in messages if _is_result_of(message, made.id)), None)
+
+
+def _is_only_one(seen: Sighting, made: Call, window: Window) -> bool:
+    """Whether no other open call has the id and the tool of a call, and no task makes one."""
+    rivals = [label(rival.name) for rival in seen.rivals_of(made)]
+    same_id = [m for task in seen.step.written for m, call in task.calls_made if call.id == made.id]
     is_called_again = not all(is_version(message, window.message) for message in same_id)
-    if is_called_again or label(made.name) in rivals or "" in rivals:
-        return
-    written = [(task, [*task.messages, *task.returned]) for task in step.tasks]
-    if view.is_pending:  # later, a `@task` may have returned results of a node's own calls
-        written += [
-            (task, [*(task.messages if step.is_handled else ()), *task.returned])
-            for task in step.others
-        ]
-    for task, messages in written:
-        result = _result_among(messages, made, is_named=bool(rivals))
-        if result is not None and not (task is own or task.is_repair or task.is_overwrite):
-            yield result, task
+    return not (is_called_again or label(made.name) in rivals or "" in rivals)
 
 
 def _result_among(
@@ -170,7 +205,7 @@ def _ending_of(task: Task, window: Window) -> Finding | None:
 
 def _was_edited(window: Window) -> bool:
     """Whether a human may have edited a call; the message has the call as it was before."""
-    tasks = [task for view in window.views for task in view.step.written]
+    tasks = [task for seen in window.sightings for task in seen.step.written]
     return any(_has_edit(answer) for task in tasks for answer in task.answers)
 
 
@@ -204,18 +239,18 @@ def ending_of_only_call(window: Window) -> tuple[Finding | None, Task] | None:
     return _ending_of(tasks[0], window), tasks[0]
 
 
-def _pending_steps(window: Window) -> list[Step]:
+def _pending_steps(window: Window) -> list[Superstep]:
     """The supersteps of one run that may have run the calls, oldest first, without idle ones."""
-    found: list[Step] = []
-    for view in window.views:
-        if view.is_pending and view.step.source == "input":
+    found: list[Superstep] = []
+    for seen in window.sightings:
+        if seen.is_pending and seen.step.source == "input":
             break
-        if view.is_pending and not view.step.is_idle:
-            found.append(view.step)
+        if seen.is_pending and not seen.step.is_idle:
+            found.append(seen.step)
     return found
 
 
-def approval(window: Window) -> Step | None:
+def approval(window: Window) -> Superstep | None:
     """The superstep that asked for an approval, if that is why nothing has started the calls.
 
     Only nodes between the model and the tools ran since the message was written, and the last of

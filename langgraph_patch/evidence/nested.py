@@ -12,19 +12,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
 
 from langgraph_patch._langgraph_storage import parent_namespace
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.evidence.checkpointer import (
-    Place,
-    Reader,
-    in_namespace,
-    read_input,
-    read_place,
-)
+from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.judge import Verdict
-from langgraph_patch.evidence.tasks import Step, Task, is_real
+from langgraph_patch.evidence.reader import Reader
+from langgraph_patch.evidence.superstep import Superstep, Task, is_real
 from langgraph_patch.evidence.window import Window, called_in, is_version, open_before
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
@@ -40,35 +34,31 @@ _MAX_TEXT = 120
 # --- above --------------------------------------------------------------------------------------
 
 
-def is_answered_above(reader: Reader, step: Step) -> IOGenerator[bool]:
+def is_answered_above(reader: Reader, step: Superstep) -> IOGenerator[bool]:
     """Whether a graph above recorded an answer: it records those to all graphs below."""
-    for namespace, checkpoint_id in step.saved.metadata.get("parents", {}).items():
-        above = in_namespace(step.saved.config, namespace, checkpoint_id)
-        place = yield from read_place(reader, above)
-        if place is None or place.step.is_answered:
+    for namespace, checkpoint_id in step.parents.items():
+        above = yield from reader.read(step.address.at(namespace, checkpoint_id))
+        if above is None or above.is_answered:
             return True
     return False
 
 
-def graph_above(window: Window) -> RunnableConfig | None:
+def graph_above(window: Window) -> Address | None:
     """The graph that passed a message to this one as an input, as it was at that time."""
     origin = window.origin
     if origin is None or origin.source != "input" or not origin.namespace:
         return None
     above = parent_namespace(origin.namespace)
-    checkpoint_id = origin.saved.metadata.get("parents", {}).get(above)
-    return in_namespace(origin.saved.config, above, checkpoint_id)
+    return origin.address.at(above, origin.parents.get(above))
 
 
 # --- below --------------------------------------------------------------------------------------
 
 
-def graph_of_writer(window: Window) -> RunnableConfig | None:
+def graph_of_writer(window: Window) -> Address | None:
     """The graph below that wrote a message: after a handoff, results of other calls are there."""
     writer = window.writer
-    if writer is None or writer.node is None:
-        return None
-    return in_namespace(writer.step.saved.config, writer.namespace)
+    return None if writer is None or writer.node is None else writer.below
 
 
 def check_below(
@@ -128,25 +118,25 @@ class _Below(NamedTuple):
 
 def _read_below(reader: Reader, task: Task) -> IOGenerator[_Below | None]:
     """The messages of the graphs that a task ran; None if no graph is recorded."""
-    places = yield from graphs_below(reader, task)
+    graphs = yield from graphs_below(reader, task)
     made: list[BaseMessage] = []
     given: list[BaseMessage] = []
-    for place in places:
-        given += without((yield from _given_to(reader, place)), [*given, *made])
-        pending = [message for each in place.step.written for message in each.messages]
-        made += without([*place.history, *pending], [*given, *made])
-    return _Below(made, given) if places else None
+    for graph in graphs:
+        given += without((yield from _given_to(reader, graph)), [*given, *made])
+        pending = [message for each in graph.written for message in each.messages]
+        made += without([*graph.history, *pending], [*given, *made])
+    return _Below(made, given) if graphs else None
 
 
-def _given_to(reader: Reader, place: Place) -> IOGenerator[Sequence[BaseMessage]]:
+def _given_to(reader: Reader, newest: Superstep) -> IOGenerator[Sequence[BaseMessage]]:
     """What a graph got as its newest input, and the history that it had before.
 
     Without a recorded input (durability "exit") nothing of its history is known to be its own.
     """
-    first = place if place.step.source == "input" else (yield from read_input(reader, place.step))
+    first = newest if newest.source == "input" else (yield from reader.read_input(newest))
     if first is None:
-        return place.history
-    return [*first.history, *(m for task in first.step.written for m in task.messages)]
+        return newest.history
+    return [*first.history, *(message for task in first.written for message in task.messages)]
 
 
 def without(messages: Iterable[BaseMessage], others: Sequence[BaseMessage]) -> list[BaseMessage]:
@@ -170,22 +160,16 @@ _GAPS = 3
 without a checkpointer has a number, too."""
 
 
-def graphs_below(reader: Reader, task: Task) -> IOGenerator[list[Place]]:
-    """The newest checkpoint of each graph that a task ran, in the order in which they began."""
-    base, config = task.namespace, task.step.saved.config
-    found: list[Place] = []
+def graphs_below(reader: Reader, task: Task) -> IOGenerator[list[Superstep]]:
+    """The newest superstep of each graph that a task ran, in the order in which they began."""
+    graphs: list[Superstep] = []
     missing, number = 0, 0
-    while missing <= (_GAPS if task.waits_below and not found else 0):
-        namespace = f"{base}|{number}" if number else base
-        place = yield from read_place(reader, in_namespace(config, namespace))
-        missing, number = (0 if place else missing + 1), number + 1
-        found += [place] if place else []
-    return found
-
-
-def namespace_of(config: RunnableConfig) -> str:
-    """The namespace that a config names."""
-    return str(config["configurable"]["checkpoint_ns"])
+    while missing <= (_GAPS if task.waits_below and not graphs else 0):
+        below = task.below.at(f"{task.below.namespace}|{number}") if number else task.below
+        newest = yield from reader.read(below)
+        missing, number = (0 if newest else missing + 1), number + 1
+        graphs += [newest] if newest else []
+    return graphs
 
 
 def _texts(messages: Sequence[BaseMessage]) -> Iterator[str]:

@@ -35,7 +35,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -46,7 +46,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, IORequest
-from langgraph_patch.evidence.checkpointer import Reader
+from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.effects import Effects, effects_of, unchanged_deltas
 from langgraph_patch.evidence.judge import (
     Verdict,
@@ -62,9 +62,9 @@ from langgraph_patch.evidence.nested import (
     graph_of_writer,
     inner_results,
     is_answered_above,
-    namespace_of,
 )
-from langgraph_patch.evidence.tasks import Step, configured_id
+from langgraph_patch.evidence.reader import Reader
+from langgraph_patch.evidence.superstep import Superstep
 from langgraph_patch.evidence.window import Window, read_windows, windows_of
 from langgraph_patch.history.calls import Call
 from langgraph_patch.history.texts import Evidence, Finding
@@ -76,6 +76,8 @@ _BEING_WRITTEN = timedelta(seconds=5)
 
 _RETRY_SECONDS = (0.01, 0.05, 0.2, 0.4)
 """How long to wait for a result that is perhaps being written, before each further search."""
+
+_NOTHING: Mapping[tuple[int, int], str] = {}
 
 _Verdicts: TypeAlias = dict[tuple[int, int], Verdict]
 """The key of each call -> what is known of it."""
@@ -108,7 +110,7 @@ def recover_evidence(
     messages_key: str = "messages",
     required: bool = False,
     breakpoints: frozenset[str] | None = frozenset(),
-    again: Collection[tuple[int, int]] = (),
+    again: Mapping[tuple[int, int], str] = _NOTHING,
     is_over: bool = False,
 ) -> IOGenerator[Recovery]:
     """Find what the checkpoints of a thread recorded about tool calls without a result.
@@ -127,8 +129,9 @@ def recover_evidence(
             found before are returned.
         breakpoints: The nodes before which the graph is set to pause; None for every node.
             Default: none.
-        again: The keys of calls that an earlier turn has searched for. For every other call
-            without a result the next turn searches once more. Default: none.
+        again: The keys of calls that an earlier turn has searched for, each with the checkpoint
+            at which it did (`""` for the current one). For every other call without a result the
+            next turn searches once more. Default: none.
         is_over: Whether the run of the graph is abandoned: nothing waits any more, and neither
             this search nor the next turn looks again for results. Default: False.
 
@@ -162,11 +165,11 @@ def recover_evidence(
     """
     if not calls:
         return Recovery()
-    place: RunnableConfig = {"configurable": {"checkpoint_ns": "", **config["configurable"]}}
+    address = Address.of(config)
     for seconds in (*(() if is_over else _RETRY_SECONDS), None):
         reader = Reader(saver, messages_key, required, breakpoints=breakpoints)
-        newest, verdicts = yield from _search(reader, place, windows_of(messages, calls))
-        is_missing = newest is None and configured_id(place) is not None
+        newest, verdicts = yield from _search(reader, address, windows_of(messages, calls, again))
+        is_missing = newest is None and address.checkpoint_id is not None
         is_awaited = is_missing or _is_being_written(verdicts.values())
         if seconds is None or reader.error or not is_awaited:
             break
@@ -189,7 +192,7 @@ def recover_evidence(
             detail = None if finding.detail == "paused" else finding.detail
             found[key] = replace(finding, detail=detail)
         elif finding.result is None and (key not in again or not is_read):
-            found[key] = replace(finding, look_again=True)
+            found[key] = replace(finding, look_again=newest.id if newest and is_read else True)
     return Recovery(found, {key: each for key, each in dropped.items() if each is not None})
 
 
@@ -223,23 +226,23 @@ def _is_being_written(verdicts: Iterable[Verdict]) -> bool:
 
 def _search(
     reader: Reader,
-    config: RunnableConfig,
+    address: Address,
     windows: Sequence[Window],
     visited: frozenset[str] = frozenset(),
-) -> IOGenerator[tuple[Step | None, _Verdicts]]:
+) -> IOGenerator[tuple[Superstep | None, _Verdicts]]:
     """Search the checkpoints of one graph.
 
     Args:
         reader: The checkpointer.
-        config: The thread, the namespace, and the current checkpoint (default: the newest).
+        address: The current checkpoint.
         windows: The messages that make the calls.
         visited: The namespaces that were searched before this one.
 
     Returns:
         The superstep after the current checkpoint, and what is known of each call.
     """
-    newest = yield from read_windows(reader, config, windows)
-    visited |= {namespace_of(config)}
+    newest = yield from read_windows(reader, address, windows)
+    visited |= {address.namespace}
     verdicts: _Verdicts = {}
     for window in reversed(windows):
         found = {call.key: judge(call, window) for call in window.calls}
@@ -253,30 +256,56 @@ def _search(
 def _explained(
     reader: Reader, window: Window, verdicts: _Verdicts, visited: frozenset[str]
 ) -> IOGenerator[_Verdicts]:
-    """What explains the calls of a message of which no task of their own is recorded."""
+    """Explain calls that have no recorded task of their own, by the first rule that applies."""
     rest = {k: v for k, v in verdicts.items() if v.result is None and v.ended is None}
-    asking = approval(window) if rest else None
-    if asking is not None:
-        if (yield from is_answered_above(reader, asking)):
-            return {}
-        cause = Finding("not_started", detail="approval")
-        return {k: replace(v, finding=cause) for k, v in rest.items() if not v.own}
-    if not rest:
+    for rule in (_by_approval, _by_other_graph, _by_only_call) if rest else ():
+        found = yield from rule(reader, window, rest, visited)
+        if found is not None:
+            return found
+    return {}
+
+
+def _by_approval(
+    reader: Reader, window: Window, rest: _Verdicts, _: frozenset[str]
+) -> IOGenerator[_Verdicts | None]:
+    """An approval was pending, so that nothing has started the calls."""
+    asking = approval(window)
+    if asking is None:
+        return None
+    if (yield from is_answered_above(reader, asking)):
         return {}
-    calls = [call for call in window.calls if call.key in rest]
+    cause = Finding("not_started", detail="approval")
+    return {k: replace(v, finding=cause) for k, v in rest.items() if not v.own}
+
+
+def _by_other_graph(
+    reader: Reader, window: Window, rest: _Verdicts, visited: frozenset[str]
+) -> IOGenerator[_Verdicts | None]:
+    """The graph that passed the message to this one, or that wrote it, ran the calls."""
     above, below = graph_above(window), graph_of_writer(window)
     other = above or below
-    if other is not None and namespace_of(other) not in visited:
-        same = [Window(window.message, calls, window.equals)]
-        newest, found = yield from _search(reader, other, same, visited)
-        if above is not None:
-            # Its open call may be the one that runs this graph, so only results count.
-            found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
-        if newest is not None:
-            return found
+    if other is None or other.namespace in visited:
+        return None
+    calls = [call for call in window.calls if call.key in rest]
+    same = [Window(window.message, calls, equals=window.equals)]
+    newest, found = yield from _search(reader, other, same, visited)
+    if above is not None:
+        # Its open call may be the one that runs this graph, so only results count.
+        found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
+    return None if newest is None else found
+
+
+def _by_only_call(
+    reader: Reader,  # noqa: ARG001 - of all rules
+    window: Window,
+    rest: _Verdicts,
+    _: frozenset[str],
+) -> IOGenerator[_Verdicts | None]:
+    """The node that ran the only call of the message over the whole state ended."""
+    yield from ()
     only = ending_of_only_call(window)
     if only is None:
-        return {}
+        return None
     return {key: replace(v, finding=only[0], ended=only[1]) for key, v in rest.items()}
 
 

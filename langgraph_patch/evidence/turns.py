@@ -14,30 +14,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.messages import BaseMessage, RemoveMessage
-from langchain_core.runnables import RunnableConfig
 
 from langgraph_patch._langgraph_graphs import graph_that_returns
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.evidence.checkpointer import (
-    Place,
-    Reader,
-    has_gone_on,
-    read_older,
-    read_place,
-)
+from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.effects import is_equal
 from langgraph_patch.evidence.nested import graphs_below, without
-from langgraph_patch.evidence.tasks import Task, configured_id
+from langgraph_patch.evidence.reader import Reader
+from langgraph_patch.evidence.superstep import Superstep, Task
 from langgraph_patch.evidence.window import is_version, open_before
 from langgraph_patch.history.ids import digest_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Turn:
+class AbandonedTurn:
     """What one graph did.
 
     Attributes:
-        place: Its newest checkpoint.
+        newest: Its newest superstep.
         messages: The messages that it added to the history above.
         changed: The other state keys that it changed, with their values.
         caller: The task that ran it; that of the function that called it, if there is one above it.
@@ -45,52 +39,52 @@ class Turn:
             returned is not known.
     """
 
-    place: Place
+    newest: Superstep
     messages: list[BaseMessage]
     changed: Mapping[str, Any]
     caller: Task
     is_known: bool
 
 
-def dropped_turns(
-    reader: Reader, config: RunnableConfig, builder: Any, own_node: str
-) -> IOGenerator[tuple[Place, list[Turn]] | None]:
+def read_abandoned_turns(
+    reader: Reader, address: Address, builder: Any, own_node: str
+) -> IOGenerator[tuple[Superstep, list[AbandonedTurn]] | None]:
     """Read the turns that an input dropped.
 
     Args:
         reader: The checkpointer.
-        config: The thread, the namespace, and the checkpoint that the run of the input loaded.
+        address: The checkpoint that the run of the input loaded.
         builder: The graph.
         own_node: The node that adds these turns. If it was stopped, they are still to be added.
 
     Returns:
-        The checkpoint that the input dropped, and its turns in the order in which LangGraph would
+        The superstep that the input dropped, and its turns in the order in which LangGraph would
         have applied them; None if there are none.
     """
-    place = (yield from read_place(reader, config)) if configured_id(config) else None
-    while place is not None:
-        turns = yield from _turns_of(reader, place, builder)
+    step = yield from reader.read(address)
+    while step is not None:
+        turns = yield from _turns_of(reader, step, builder)
         if turns:
-            return place, turns
+            return step, turns
         # If nothing ran after an input or an update, what was dropped began before.
-        nodes = {task.node for task in place.step.tasks}
-        is_passed = place.step.source != "loop" or nodes == {own_node}
-        place = (yield from read_older(reader, place.step)) if is_passed else None
+        nodes = {task.node for task in step.tasks}
+        is_passed = step.source != "loop" or nodes == {own_node}
+        step = (yield from reader.read_older(step)) if is_passed else None
     return None
 
 
 def _turns_of(
-    reader: Reader, place: Place, builder: Any, function: Task | None = None
-) -> IOGenerator[list[Turn]]:
+    reader: Reader, step: Superstep, builder: Any, function: Task | None = None
+) -> IOGenerator[list[AbandonedTurn]]:
     """The turns of the graphs that the tasks of an unfinished superstep ran."""
-    tasks, history = place.step.tasks, place.history
+    tasks, history = step.tasks, step.history
     if not history:
         return []
     # If all tasks are finished, the thread may have gone on, and this is another branch of it.
-    if all(task.is_finished for task in tasks) and (yield from has_gone_on(reader, place.step)):
+    if all(task.is_finished for task in tasks) and (yield from reader.has_gone_on(step)):
         return []
     has_open_calls = bool(open_before(history))
-    turns: list[Turn] = []
+    turns: list[AbandonedTurn] = []
     for task in tasks:
         graph = graph_that_returns(builder, task.node, reader.messages_key) if builder else None
         if graph is None and has_open_calls:
@@ -104,10 +98,10 @@ def _turns_of(
                 added = list(below.history[start:])
             else:
                 continue
-            added = without(_with_ids(added, task.namespace), history)
+            added = without(_with_ids(added, task.below.namespace), history)
             # What a function that returned did with the other keys is not read.
-            changed = {} if task.is_finished and not graph else _changed(place, below)
-            turns.append(Turn(below, added, changed, called_by or task, called_by is None))
+            changed = {} if task.is_finished and not graph else _changed(step, below)
+            turns.append(AbandonedTurn(below, added, changed, called_by or task, called_by is None))
             turns += yield from _turns_of(reader, below, graph, called_by)
     return turns
 
@@ -127,6 +121,6 @@ def _with_ids(messages: Sequence[BaseMessage], namespace: str) -> list[BaseMessa
     ]
 
 
-def _changed(place: Place, below: Place) -> dict[str, Any]:
+def _changed(above: Superstep, below: Superstep) -> dict[str, Any]:
     values = below.values.items()
-    return {key: value for key, value in values if not is_equal(value, place.values.get(key))}
+    return {key: value for key, value in values if not is_equal(value, above.values.get(key))}

@@ -7,23 +7,25 @@ backwards from the current checkpoint: a checkpoint whose history does not have 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
 
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.evidence.checkpointer import Place, Reader, read_older, read_place
-from langgraph_patch.evidence.tasks import Step, Task
+from langgraph_patch.evidence.address import Address
+from langgraph_patch.evidence.reader import Reader
+from langgraph_patch.evidence.superstep import Superstep, Task
 from langgraph_patch.history.calls import UNFINISHED, Call, read_calls
 from langgraph_patch.history.ids import valid_name
 
+_NO_STARTS: Mapping[tuple[int, int], str] = {}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
+class Sighting:
     """A message in one superstep.
 
     Attributes:
@@ -33,14 +35,14 @@ class View:
         rivals: The open calls of other messages: a task of the superstep may have run them too.
     """
 
-    step: Step
+    step: Superstep
     calls: Sequence[Call]
     is_pending: bool
     rivals: Sequence[Call]
 
     def version_of(self, call: Call) -> Call | None:
         """The call as it was then; None if the message made another one in its place."""
-        return next((made for made in self.calls if is_same(made, call)), None)
+        return next((made for made in self.calls if is_same_call(made, call)), None)
 
     def rivals_of(self, made: Call) -> list[Call]:
         """The other calls with its id that a task of the superstep may have run."""
@@ -55,16 +57,19 @@ class Window:
     Attributes:
         message: The message.
         calls: Its calls to search for.
-        views: The message in each superstep of its window; the oldest first, once it was read.
+        sightings: The message in each superstep of its window; the oldest first, once it was read.
+        start: The checkpoint at which an earlier turn searched for its calls; `""` if none did.
+            What follows it is about other calls.
         equals: How many equal messages without an id are before it in the history.
         origin: The superstep that wrote the message, if it was read.
     """
 
     message: AIMessage
     calls: Sequence[Call]
+    start: str = ""
     equals: int = 0
-    views: list[View] = field(default_factory=list)
-    origin: Step | None = None
+    sightings: list[Sighting] = field(default_factory=list)
+    origin: Superstep | None = None
 
     @property
     def writer(self) -> Task | None:
@@ -94,8 +99,18 @@ def is_version(stored: BaseMessage, message: BaseMessage) -> bool:
     return same_type and stored.model_copy(update={"id": message.id}) == message
 
 
-def windows_of(messages: Sequence[BaseMessage], calls: Iterable[Call]) -> list[Window]:
-    """A window for each message that makes one of the calls, in the order of the calls."""
+def windows_of(
+    messages: Sequence[BaseMessage],
+    calls: Iterable[Call],
+    starts: Mapping[tuple[int, int], str] = _NO_STARTS,
+) -> list[Window]:
+    """A window for each message that makes one of the calls, in the order of the calls.
+
+    Args:
+        messages: The history.
+        calls: The calls.
+        starts: The checkpoint at which a call was searched for before. Default: none was.
+    """
     by_message: dict[int, list[Call]] = {}
     for call in calls:
         if call.id:
@@ -103,37 +118,45 @@ def windows_of(messages: Sequence[BaseMessage], calls: Iterable[Call]) -> list[W
     windows = []
     for index, own in by_message.items():
         if isinstance(message := messages[index], AIMessage):
-            equals = len(Window(message, own).versions_in(messages[:index]))
-            windows.append(Window(message, own, equals))
+            start, *others = {starts.get(call.key, "") for call in own}
+            window = Window(message, own, "" if others else start)
+            if message.id is None:
+                window.equals = len(window.versions_in(messages[:index]))
+            windows.append(window)
     return windows
 
 
 def read_windows(
-    reader: Reader, config: RunnableConfig, windows: Sequence[Window]
-) -> IOGenerator[Step | None]:
+    reader: Reader, address: Address, windows: Sequence[Window]
+) -> IOGenerator[Superstep | None]:
     """Read the windows of messages.
 
     Args:
         reader: The checkpointer.
-        config: The thread, the namespace, and the current checkpoint (default: the newest).
+        address: The current checkpoint.
         windows: The windows. What is read is added to them.
 
     Returns:
         The superstep after the current checkpoint; None if there is no checkpoint.
     """
-    place = newest = yield from read_place(reader, config)
-    unfinished = list(windows)
-    while place is not None and unfinished:
-        unfinished = _add_views(place, unfinished)
-        place = (yield from read_older(reader, place.step)) if unfinished else None
+    newest = yield from reader.read(address)
+    for start in dict.fromkeys(window.start for window in windows):
+        unfinished = [window for window in windows if window.start == start]
+        step = newest
+        if start and newest is not None and newest.id != start:
+            # A history that was copied from another thread names a checkpoint of that one.
+            step = (yield from reader.read(address.at(address.namespace, start))) or newest
+        while step is not None and unfinished:
+            unfinished = _add_sightings(step, unfinished)
+            step = (yield from reader.read_older(step)) if unfinished else None
     for window in windows:
-        window.views.reverse()
-    return newest.step if newest else None
+        window.sightings.reverse()
+    return newest
 
 
-def _add_views(place: Place, windows: Iterable[Window]) -> list[Window]:
+def _add_sightings(step: Superstep, windows: Iterable[Window]) -> list[Window]:
     """Add the messages as they are in one superstep; return the windows that go on before it."""
-    step, history = place.step, place.history
+    history = step.history
     indexes: dict[str | None, int] = {
         m.id: index for index, m in enumerate(history) if m.id is not None
     }
@@ -149,23 +172,23 @@ def _add_views(place: Place, windows: Iterable[Window]) -> list[Window]:
             continue
         unfinished.append(window)
         if index == end or window.names(named):
-            window.views.append(_view(step, history, index))
+            window.sightings.append(_sighting(step, index))
     return unfinished
 
 
-def _named_in(step: Step) -> set[str]:
+def _named_in(step: Superstep) -> set[str]:
     """The ids of the calls that the tasks of a superstep name."""
     results = (m for task in step.written for m in [*task.messages, *task.returned])
     named = {m.tool_call_id for m in results if isinstance(m, ToolMessage)}
     return named | {str(task.call["id"]) for task in step.tasks if task.call}
 
 
-def _view(step: Step, history: Sequence[BaseMessage], place: int) -> View:
-    message = history[place]
+def _sighting(step: Superstep, index: int) -> Sighting:
+    history, message = step.history, step.history[index]
     calls = read_calls(message) if isinstance(message, AIMessage) else []
-    after = list(dropwhile(lambda m: isinstance(m, ToolMessage), history[place + 1 :]))
-    rivals = [*open_before(history[:place]), *called_in(after)]
-    return View(step, calls, not after, rivals)
+    after = list(dropwhile(lambda m: isinstance(m, ToolMessage), history[index + 1 :]))
+    rivals = [*open_before(history[:index]), *called_in(after)]
+    return Sighting(step, calls, not after, rivals)
 
 
 def open_before(earlier: Sequence[BaseMessage]) -> list[Call]:
@@ -189,7 +212,7 @@ def called_in(messages: Iterable[BaseMessage]) -> list[Call]:
     return [call for m in messages if isinstance(m, AIMessage) for call in read_calls(m)]
 
 
-def is_same(made: Call, call: Call) -> bool:
+def is_same_call(made: Call, call: Call) -> bool:
     """Whether a stored call is `call`, as it is now or before a repair renamed it."""
     has_id = made.id == call.id or made.id in call.earlier_ids
     return has_id and label(made.name) == label(call.name) and made.args == call.args

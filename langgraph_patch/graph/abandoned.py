@@ -30,17 +30,18 @@ from langgraph_patch._langgraph import (
 from langgraph_patch._langgraph_storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence.checkpointer import Place, Reader, in_namespace
-from langgraph_patch.evidence.nested import namespace_of, without
-from langgraph_patch.evidence.tasks import Task
-from langgraph_patch.evidence.turns import Turn, dropped_turns
+from langgraph_patch.evidence.address import Address
+from langgraph_patch.evidence.nested import without
+from langgraph_patch.evidence.reader import Reader
+from langgraph_patch.evidence.superstep import Superstep, Task
+from langgraph_patch.evidence.turns import AbandonedTurn, read_abandoned_turns
 from langgraph_patch.evidence.window import called_in
 from langgraph_patch.graph.repairer import Repair, Repairer
+from langgraph_patch.history.changes import Change
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of
 from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.placeholders import HIDDEN_ID
-from langgraph_patch.history.repair import Change
 from langgraph_patch.history.texts import shortened, turn_texts
 
 NAME = "patch_tool_calls"
@@ -60,7 +61,7 @@ class Abandoned:
     """
 
     index: int
-    turns: Sequence[Turn]
+    turns: Sequence[AbandonedTurn]
 
 
 def abandoned_turns(
@@ -82,8 +83,8 @@ def abandoned_turns(
     if not (builder and repairer.recover and history and saver and thread and loaded):
         return None
     reader = Reader(saver, repairer.messages_key)
-    place = in_namespace(thread, namespace_of(thread), loaded)
-    found = yield from dropped_turns(reader, place, builder, NAME)
+    before = replace(Address.of(thread), checkpoint_id=loaded)
+    found = yield from read_abandoned_turns(reader, before, builder, NAME)
     if reader.error is not None or found is None:
         return reader.error
     own_keys = {repairer.messages_key, *repairer.other_histories}
@@ -93,8 +94,8 @@ def abandoned_turns(
 
 def _turns_to_add(
     history: Sequence[BaseMessage],
-    before: Place,
-    dropped: Iterable[Turn],
+    before: Superstep,
+    dropped: Iterable[AbandonedTurn],
     others: Mapping[str, Any],
 ) -> Abandoned | None:
     """What a history lacks of turns; None if that is nothing.
@@ -115,7 +116,7 @@ def _turns_to_add(
     return Abandoned(index, turns) if index and turns else None
 
 
-def _place_after(history: Sequence[BaseMessage], before: Place) -> int:
+def _place_after(history: Sequence[BaseMessage], before: Superstep) -> int:
     """Where a history goes on after the messages that it had at a checkpoint."""
     index = len(history)
     while index and without(history[index - 1 : index], before.history):
@@ -123,10 +124,10 @@ def _place_after(history: Sequence[BaseMessage], before: Place) -> int:
     return index
 
 
-def _told_if_changed(turn: Turn, others: Mapping[str, Any]) -> Turn:
+def _told_if_changed(turn: AbandonedTurn, others: Mapping[str, Any]) -> AbandonedTurn:
     """Mark a turn as told if its results may state what other state keys do not have."""
     keys = state_keys(others)
-    versions = turn.place.step.saved.checkpoint["channel_versions"]
+    versions = turn.newest.saved.checkpoint["channel_versions"]
     changed = {key: value for key, value in turn.changed.items() if key in keys}
     changed |= {key: None for key in keys if key in versions and is_delta_channel(others[key])}
     is_known = turn.is_known and not (changed and called_in(turn.messages))
@@ -170,7 +171,8 @@ def repair_with_turns(
             added += patch.messages
             changes += _changes_of(patch, index)
         else:
-            told.setdefault(turn.caller.namespace, _Told(turn.caller)).add(turn, patch.messages)
+            record = told.setdefault(turn.caller.below.namespace, _Told(turn.caller))
+            record.add(turn, patch.messages)
     for record in told.values():
         added.append(record.message)
         changes.append(_restored(record.message, index))
@@ -186,7 +188,7 @@ def repair_with_turns(
 
 def _repaired_turn(
     repairer: Repairer,
-    turn: Turn,
+    turn: AbandonedTurn,
     config: RunnableConfig,
     used_ids: set[str],
     *,
@@ -198,7 +200,7 @@ def _repaired_turn(
     """
     follows = [HumanMessage("")] if input_follows else []
     reading = read_history([*turn.messages, *follows], used_ids=used_ids)
-    patch = yield from repairer.repair_abandoned(reading, turn.place.step.saved.config, config)
+    patch = yield from repairer.repair_abandoned(reading, turn.newest.address.config, config)
     return replace(patch, messages=patch.messages[: len(patch.messages) - len(follows)])
 
 
@@ -229,7 +231,7 @@ class _Told:
         self._lost: set[str] = set()
         self._lines: list[str] = []
 
-    def add(self, turn: Turn, messages: Sequence[BaseMessage]) -> None:
+    def add(self, turn: AbandonedTurn, messages: Sequence[BaseMessage]) -> None:
         """Add the calls of a repaired turn, and the state keys that it changed."""
         self._lost |= turn.changed.keys()
         results = {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
@@ -256,5 +258,5 @@ def _json(value: object) -> str:
 
 def _ids_of(caller: Task) -> tuple[str, str]:
     """The id of the message about the turns of a task, and the one that it had before."""
-    digest = digest_of("turn", caller.namespace)[:32]
+    digest = digest_of("turn", caller.below.namespace)[:32]
     return f"{HIDDEN_ID}{digest}", f"patch-{digest}"

@@ -226,11 +226,12 @@ class EntryNode(PatchNode):
         self._repairers, self._builder = repairers, builder
         self._output_keys = output_keys(builder)
         self._leads_to_models = leads_to_models
+        self._with_open_calls = [replace(each, leaves_open=True) for each in repairers]
 
     def repairers_at(self, config: RunnableConfig) -> Sequence[Repairer]:
         """The repairer of each history in a run; asked at START too."""
-        leaves_open = not (self._leads_to_models and input_ended_tasks(config))
-        return [replace(each, leaves_open=leaves_open) for each in self._repairers]
+        are_abandoned = self._leads_to_models and input_ended_tasks(config)
+        return self._repairers if are_abandoned else self._with_open_calls
 
     def _check_place(self, config: RunnableConfig) -> None:
         """Accept any place: `run` knows what to do."""

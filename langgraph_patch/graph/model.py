@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from langchain_core.language_models import LanguageModelInput
@@ -51,6 +53,10 @@ def patch_model(
     own may go on while `answer.tool_calls or answer.invalid_tool_calls`; limit how often. `stream`
     gives the chunks of the model; a loop that merges them itself uses
     `langgraph_patch.streaming.message_from_stream`.
+
+    If the provider refuses the history (status 400 or 422), what it refuses of messages is repaired
+    and the model is asked again, at most twice: `invoke` and `stream` alike, see
+    `docs/pages/refused.md`.
 
     `bind_tools`, `with_structured_output`, `bind`, `with_config` and `with_retry` work as on the
     model. The result is no `BaseChatModel`: for agents that need one (`create_react_agent` with
@@ -185,51 +191,45 @@ class PatchedModel(GeneratorRunnable):
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Iterator[Any]:
         """Stream the answer to a valid history. Its chunks are those of the model."""
-        repaired = run_sync(self._repaired(input))
-        attempts = _attempts(repaired)
-        is_first = True
-        while is_first:
-            failed = None
-            sent, used = _next(repaired, config or {}, attempts.histories)
-            try:
-                for chunk in self._model.stream(sent, used, **kwargs):
-                    is_first = False
-                    yield chunk
-            except Exception as error:
-                if not is_first or is_guarded():
-                    raise
-                failed = attempts.refused(error)
-            else:
-                break
-            if failed is not None:
-                raise failed
-        attempts.report()
-        self._report(attempts)
+        first, chunks = run_sync(self._opened(input, config or {}, kwargs))
+        yield from first
+        yield from chunks
 
     async def astream(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> AsyncIterator[Any]:
         """Do the same as `stream`, asynchronously."""
-        repaired = await run_async(self._repaired(input))
+        first, chunks = await run_async(self._opened(input, config or {}, kwargs))
+        for chunk in first:
+            yield chunk
+        async for chunk in chunks:
+            yield chunk
+
+    def _opened(
+        self, input: LanguageModelInput, config: RunnableConfig, kwargs: Mapping[str, Any]
+    ) -> IOGenerator[tuple[list[Any], Any]]:
+        """The first chunk of an answer, if there is one, and the others.
+
+        A refusal comes before it.
+        """
+        repaired = yield from self._repaired(input)
         attempts = _attempts(repaired)
-        is_first = True
-        while is_first:
-            failed = None
-            sent, used = _next(repaired, config or {}, attempts.histories)
+        while True:
+            sent, used = _next(repaired, config, attempts.histories)
+            stream = partial(self._model.stream, sent, used, **kwargs)
+            astream = partial(self._model.astream, sent, used, **kwargs)
             try:
-                async for chunk in self._model.astream(sent, used, **kwargs):
-                    is_first = False
-                    yield chunk
-            except Exception as error:
-                if not is_first or is_guarded():
-                    raise
-                failed = attempts.refused(error)
+                opened: tuple[list[Any], Any] = yield IORequest(
+                    partial(_open, stream), partial(_aopen, astream)
+                )
+            except Exception as error:  # noqa: BLE001 - it is raised below, if it is no refusal
+                failed = error if is_guarded() else attempts.refused(error)
             else:
-                break
+                attempts.report()
+                self._report(attempts)
+                return opened
             if failed is not None:
                 raise failed
-        attempts.report()
-        self._report(attempts)
 
     def bind_tools(self, *args: Any, **kwargs: Any) -> PatchedModel:
         """Do what the method of the model does, and patch the result."""
@@ -256,6 +256,18 @@ class PatchedModel(GeneratorRunnable):
             return input
         repaired = yield from self._repairer.repaired(messages, current_config(), report=True)
         return input if repaired is messages else repaired
+
+
+def _open(stream: Callable[[], Iterator[Any]]) -> tuple[list[Any], Iterator[Any]]:
+    chunks = stream()
+    return list(islice(chunks, 1)), chunks
+
+
+async def _aopen(stream: Callable[[], AsyncIterator[Any]]) -> tuple[list[Any], AsyncIterator[Any]]:
+    chunks = stream()
+    async for first in chunks:
+        return [first], chunks
+    return [], chunks
 
 
 def _attempts(input: LanguageModelInput) -> Attempts:

@@ -64,6 +64,9 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     that `update_of` reads. In any other case, and after a second such message, the turn ends
     without running a call. A WARNING reports it, unless the output is none of these.
 
+    If a provider refuses the history, the node runs again with a repaired one (`refusal.Attempts`),
+    and what can be stored of it is written with the output.
+
     Args:
         inner: The runnable of the node.
         repairers: For each history that the node reads its repairer.
@@ -180,7 +183,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         guard.finish()
         for part in waiting:
             output = guard.corrected(part, self._keys)
-            yield await run_async(self._asked_again(input, config, kwargs, output, guard))
+            yield await run_async(self._ask_again(input, config, kwargs, output, guard))
 
     # --- the history that the node reads -------------------------------------------------------
 
@@ -229,7 +232,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             return (yield method_request(self._inner, "invoke", state, config, **kwargs))
         output, guard = yield from self._called(state, config, kwargs, attempts)
         state = replace_values(state, attempts.histories) if attempts.histories else state
-        return (yield from self._asked_again(state, config, kwargs, output, guard))
+        return (yield from self._ask_again(state, config, kwargs, output, guard))
 
     def _called(
         self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any], attempts: Attempts
@@ -249,7 +252,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         found = {key: messages_in(state, key) for key in self._repairers}
         return {key: history for key, history in found.items() if history}
 
-    def _asked_again(
+    def _ask_again(
         self,
         state: Any,
         config: RunnableConfig,

@@ -37,7 +37,8 @@ from langgraph_patch.errors import PatchError
 from langgraph_patch.graph.state import are_identical
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 from langgraph_patch.history.patch import Patch
-from langgraph_patch.history.refused import plain_form, repair_refused
+from langgraph_patch.history.plain_form import plain_form
+from langgraph_patch.history.refused import repair_refused
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

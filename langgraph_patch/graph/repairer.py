@@ -191,7 +191,7 @@ class Repairer:
                 reading.unanswered,
                 messages_key=self.messages_key,
                 required=self.recover == "required",
-                again=reading.searched_again,
+                again=reading.looked_for_again,
                 **options,
             )
         )

@@ -103,6 +103,11 @@ def with_patching(
     calls of the same message run. If there are none, the node runs once more, with the message and
     a placeholder for each call at the end of its history. A second such message ends the turn.
 
+    If the provider of a model below a node refuses the history (status 400 or 422), and nothing
+    else ran there, messages that say nothing or stop halfway, and thinking that it does not accept
+    any more, are repaired, and the node runs again, at most twice. The repair is written with its
+    output. Nothing is done before a request was refused; see `docs/pages/refused.md`.
+
     The logger `langgraph_patch` lists which nodes are covered, and how, on level INFO. It reports
     each repair with the thread id and the changes: on level INFO if the repair is written to the
     state, on level DEBUG if only the input of a node is repaired.

@@ -21,8 +21,8 @@ from langgraph_patch.history.ids import MAX_ID, VALID_NAME
 from langgraph_patch.history.placeholders import (
     AGENT_CHAT_UI_TEXT,
     ASSISTANT_UI_TEXT,
-    asks_to_look_again,
     is_client_fake,
+    look_again_from,
 )
 
 _ID_KEYS: Mapping[Any, Any] = {
@@ -76,7 +76,7 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                     return False
                 if is_text and content in _INVENTED and is_client_fake(message):
                     return False
-                if look_again and fields["additional_kwargs"] and asks_to_look_again(message):
+                if look_again and fields["additional_kwargs"] and _looks_again(message):
                     return False
             elif waiting:
                 return False
@@ -117,6 +117,10 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
         return (leaves_open or not waiting) and _are_valid(ids)
     except (AttributeError, KeyError, TypeError):
         return False  # not a message, a result or block without its call, or an incomplete call
+
+
+def _looks_again(message: ToolMessage) -> bool:
+    return look_again_from(message) is not None
 
 
 def _are_valid(ids: Sequence[str]) -> bool:

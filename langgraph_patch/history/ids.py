@@ -22,7 +22,8 @@ Of a placeholder:
 
 - `cause`: one of the causes (`DanglingCall.cause`).
 - `arguments`: for a malformed call the text of its incomplete arguments.
-- `look_again`: True if the next turn searches once more: a task may still have been running.
+- `look_again`: The checkpoint from which the next turn searches once more, if it does: a task may
+  still have been running. True for the newest one.
 - `inner`: how many results of calls inside the call it lists, if any.
 
 Of a recovered result, which is no placeholder:

@@ -19,10 +19,10 @@ from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.ids import VALID_ID, derived_id, valid_name
 from langgraph_patch.history.matching import CallingMessage, PairedCall, pair
 from langgraph_patch.history.placeholders import (
-    asks_to_look_again,
     is_client_fake,
     is_foreign_placeholder,
     is_placeholder,
+    look_again_from,
 )
 from langgraph_patch.history.results import Result, read_results
 
@@ -59,7 +59,8 @@ class Reading:
         return [
             paired.call
             for paired in self.paired_calls
-            if paired.real is None and (kept_placeholder(paired) is None or self.asks_again(paired))
+            if paired.real is None
+            and (kept_placeholder(paired) is None or self.looks_again_for(paired))
         ]
 
     @property
@@ -67,15 +68,21 @@ class Reading:
         """The calls without a real result, also those with a final placeholder."""
         return [paired.call for paired in self.paired_calls if paired.real is None]
 
-    def asks_again(self, paired: PairedCall) -> bool:
+    def looks_again_for(self, paired: PairedCall) -> bool:
         """Whether the placeholder of a call asks for another search, and this turn makes it."""
         stored = kept_placeholder(paired)
-        return self.look_again and stored is not None and asks_to_look_again(stored)
+        return self.look_again and stored is not None and look_again_from(stored) is not None
 
     @property
-    def searched_again(self) -> set[tuple[int, int]]:
-        """The keys of the calls that this turn searches for once more."""
-        return {p.call.key for p in self.paired_calls if p.real is None and self.asks_again(p)}
+    def looked_for_again(self) -> dict[tuple[int, int], str]:
+        """The keys of the calls that this turn searches for once more; from which checkpoint."""
+        return {
+            paired.call.key: look_again_from(stored) or ""
+            for paired in self.paired_calls
+            if paired.real is None
+            and self.looks_again_for(paired)
+            and (stored := kept_placeholder(paired)) is not None
+        }
 
     @cached_property
     def call_ids(self) -> set[str]:

@@ -33,6 +33,7 @@ from typing import Any, cast
 from langchain_core.messages import BaseMessage, convert_to_messages
 
 from langgraph_patch.errors import MessagesError, OptionError, refuses_gone_options
+from langgraph_patch.history.changes import Change
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.pairing import Reading, read_history
@@ -41,7 +42,7 @@ from langgraph_patch.history.placeholders import (
     checked_placeholder,
     differ_in_marker_only,
 )
-from langgraph_patch.history.repair import Change, repair_history
+from langgraph_patch.history.repair import repair_history
 from langgraph_patch.history.texts import Evidence, Finding
 
 
@@ -195,7 +196,7 @@ def read_if_damaged(
     if is_valid(messages, leaves_open=leaves_open, look_again=look_again):
         return None
     reading = read_history(as_messages(messages), leaves_open=leaves_open, look_again=look_again)
-    return reading if reading.searched_again or patch_reading(reading) else None
+    return reading if reading.looked_for_again or patch_reading(reading) else None
 
 
 def patch_reading(

@@ -53,7 +53,7 @@ def make_placeholder(
     placeholder: Placeholder | None,
     *,
     human_follows: bool,
-    look_again: bool,
+    look_again: bool | str,
 ) -> ToolMessage:
     """The placeholder for `call`.
 
@@ -62,7 +62,8 @@ def make_placeholder(
         ordinal: The position of the call in its message; part of the placeholder's id.
         placeholder: The application's own content. None: the default text of the cause.
         human_follows: Whether a human message comes before the next message of the model.
-        look_again: Whether the marker asks for another search on the next turn.
+        look_again: Whether the next turn searches once more, or the id of the checkpoint from
+            which it does.
 
     Raises:
         OptionError: If the application's callable returns neither a str nor a `ToolMessage`.
@@ -76,7 +77,7 @@ def make_placeholder(
     if call.inner:
         marker["inner"] = len(call.inner)
     if look_again:
-        marker["look_again"] = True
+        marker["look_again"] = look_again
     ids = {
         "id": f"patch-{digest_of('placeholder', call.message.id, call.tool_call_id, ordinal)[:32]}",
         "tool_call_id": call.tool_call_id,
@@ -152,9 +153,13 @@ def _marker_of(message: BaseMessage) -> Mapping[str, Any]:
     return marker if isinstance(marker, dict) else {}
 
 
-def asks_to_look_again(message: BaseMessage) -> bool:
-    """Whether a placeholder of this package asks for another search on the next turn."""
-    return is_placeholder(message) and _marker_of(message).get("look_again") is True
+def look_again_from(message: BaseMessage) -> str | None:
+    """The checkpoint from which the next turn searches once more for the call of a placeholder.
+
+    None if it does not search; `""` for the newest checkpoint.
+    """
+    mark = _marker_of(message).get("look_again") if is_placeholder(message) else None
+    return mark if isinstance(mark, str) else "" if mark is True else None
 
 
 def is_better(finding: Finding, stored: ToolMessage, *, looked_again: bool) -> bool:
@@ -180,7 +185,7 @@ def states_nothing(finding: Finding) -> bool:
     return finding.result is None and finding.cause == "unknown" and not finding.inner
 
 
-def without_mark(stored: ToolMessage) -> ToolMessage:
+def without_look_again(stored: ToolMessage) -> ToolMessage:
     """A placeholder of this package that asks for no other search."""
     marker = {key: value for key, value in _marker_of(stored).items() if key != "look_again"}
     return _marked(stored, marker)

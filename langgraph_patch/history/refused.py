@@ -5,7 +5,7 @@ which provider reads it, so nothing here runs before a request was refused. The 
 of the history are valid already (`patch`).
 
 `repair_refused` repairs what can be stored: messages that say nothing or stop halfway, and thinking
-that the provider no longer accepts. `plain_form` is for one request: texts and calls only.
+that the provider no longer accepts. `plain_form.plain_form` is for one request: texts and calls.
 
 The laws of both (`tests/history/test_refused.py`): nothing that states anything is lost, human
 messages stay, they are idempotent, pure and linear. A message in none of these states stays the
@@ -26,33 +26,25 @@ from langchain_core.messages import (
     AIMessage,
     BaseMessage,
     HumanMessage,
-    SystemMessage,
     ToolMessage,
 )
 
 from langgraph_patch.history.calls import (
-    CALL_BLOCKS,
-    CUSTOM_CALL,
-    computer_call_ids,
-    dicts,
     read_calls,
     text_of,
     type_of,
     unwrapped,
 )
+from langgraph_patch.history.changes import Change, ChangeKind, DefectKind
 from langgraph_patch.history.damaged_fields import corrected
-from langgraph_patch.history.ids import valid_name
 from langgraph_patch.history.patch import Patch
-from langgraph_patch.history.repair import Change, ChangeKind, DefectKind
 
 NO_TEXT: Final = "[no text]"
 """The text of a message that says nothing, between two human messages."""
 
 _STARTED = "[{name} was started; no result is recorded.]"
 _USED = "[{name} was used.]"
-_UNREADABLE = "[{name} was used; this model cannot read it.]"
-
-_THINKING = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
+THINKING = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
 """The types of blocks in which a model thinks. They say nothing to a reader."""
 
 _STATING = ("refusal", "audio", "parsed", "tool_outputs")
@@ -63,11 +55,6 @@ _CLAUDES_IDS = ("srvtoolu_", "mcptoolu_")
 
 _ITEM_IDS = ("rs_", "msg_", "fc_", "ws_")
 """How the ids of items of the Responses API begin. An id may be in a request once."""
-
-_CUSTOM_OUTPUT = f"{CUSTOM_CALL}_output"
-
-_SENT_KEYS = ("audio", "reasoning", "reasoning_content", "refusal", "tool_outputs")
-"""The keys in `additional_kwargs` that some integrations send, and other providers refuse."""
 
 _OF_THINKING = re.compile(r"thinking|thought|signature|reasoning", re.IGNORECASE)
 
@@ -124,8 +111,8 @@ def repair_refused(messages: Sequence[BaseMessage], refusal: str = "") -> Patch:
             after = _with_content(message, blocks) if _differ(blocks, message.content) else stored
         written += [] if after is None else [after]
         if after is not stored:
-            changes.append(_change(defect, index, stored, after))
-    return _patch(messages, written, changes)
+            changes.append(change_of(defect, index, stored, after))
+    return patch_of(messages, written, changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +173,7 @@ def _differ(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 def _with_no_text(message: BaseMessage) -> BaseMessage:
     is_text = isinstance(message.content, str)
-    return _with_content(message, NO_TEXT if is_text else [_text_block(NO_TEXT)])
+    return _with_content(message, NO_TEXT if is_text else [text_block(NO_TEXT)])
 
 
 def _with_content(message: BaseMessage, content: Any) -> BaseMessage:
@@ -194,16 +181,18 @@ def _with_content(message: BaseMessage, content: Any) -> BaseMessage:
     return message.model_copy(update={"content": content or ([] if is_v1 else "")})
 
 
-def _change(
+def change_of(
     defect: DefectKind, index: int, before: BaseMessage, after: BaseMessage | None
 ) -> Change:
+    """The change that a repair makes of one message."""
     kind: ChangeKind = "dropped" if after is None else "corrected"
     return Change(kind, defect, index, "", None, None, before, after)
 
 
-def _patch(
+def patch_of(
     messages: Sequence[BaseMessage], written: list[BaseMessage], changes: Sequence[Change]
 ) -> Patch:
+    """A patch; the very list that was read if there are no changes."""
     before = messages if isinstance(messages, list) else list(messages)
     return Patch(written if changes else before, tuple(changes), before)
 
@@ -215,31 +204,33 @@ def _is_empty(message: AIMessage) -> bool:
     """Whether a message says nothing: no call, no text, nothing but thinking."""
     if any(message.additional_kwargs.get(key) for key in _STATING) or read_calls(message):
         return False
-    return all(_is_blank(block) or _kind(block) in _THINKING for block in _blocks(message))
+    return all(_is_blank(block) or kind_of(block) in THINKING for block in blocks_of(message))
 
 
-def _blocks(message: BaseMessage) -> list[Any]:
+def blocks_of(message: BaseMessage) -> list[Any]:
+    """The blocks of a message; its text, if it has no blocks."""
     return message.content if isinstance(message.content, list) else [message.content]
 
 
 def _is_blank(block: Any) -> bool:
     """Whether a block is a text without a visible character."""
-    text = _inner(block).get("text") if _kind(block) == "text" else block
+    text = fields_of(block).get("text") if kind_of(block) == "text" else block
     return not isinstance(text, dict) and not text_of(text).strip()
 
 
-def _inner(block: Any) -> Mapping[str, Any]:
+def fields_of(block: Any) -> Mapping[str, Any]:
     """The fields of a content block; none of a text."""
     return unwrapped(block) if isinstance(block, dict) else {}
 
 
-def _kind(block: Any) -> str:
-    return type_of(_inner(block))
+def kind_of(block: Any) -> str:
+    """The type of a content block; `""` for a text."""
+    return type_of(fields_of(block))
 
 
 def _signature(block: Any) -> Any:
     """The signature of thinking, in Anthropic's form or in LangChain's v1 form."""
-    inner = _inner(block)
+    inner = fields_of(block)
     extras = inner.get("extras")
     return inner.get("signature") or (isinstance(extras, dict) and extras.get("signature"))
 
@@ -249,7 +240,7 @@ def _signature(block: Any) -> Any:
 
 def _is_bound(block: Any) -> bool:
     """Whether a block is thinking that its provider checks when it comes back."""
-    kind, inner = _kind(block), _inner(block)
+    kind, inner = kind_of(block), fields_of(block)
     if kind == "reasoning_content":  # Bedrock's
         value = inner.get("reasoning_content")
         return isinstance(value, dict) and any(map(value.get, ("signature", "redacted_content")))
@@ -267,12 +258,12 @@ def _without_cut_thinking(message: AIMessage, blocks: list[Any]) -> list[Any]:
     name = text_of(metadata.get("model_name") or metadata.get("model")).lower()
     if metadata.get("model_provider") != "anthropic" or "claude" not in name:
         return blocks
-    end = _end(message, blocks, lambda b: not _is_blank(b) and _kind(b) not in _THINKING)
+    end = _end(message, blocks, lambda b: not _is_blank(b) and kind_of(b) not in THINKING)
     return [
         block
         for index, block in enumerate(blocks)
-        if _kind(block) not in _THINKING
-        or (index < end and (_kind(block) == "redacted_thinking" or _signature(block)))
+        if kind_of(block) not in THINKING
+        or (index < end and (kind_of(block) == "redacted_thinking" or _signature(block)))
         or not end
     ]
 
@@ -295,13 +286,13 @@ def _answered_ids(messages: Sequence[BaseMessage]) -> set[str]:
     found = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
     for message in messages:
         if isinstance(message, AIMessage):
-            found |= {_result_id(block) for block in _blocks(message)}
+            found |= {result_id_of(block) for block in blocks_of(message)}
     return found
 
 
-def _result_id(block: Any) -> str:
+def result_id_of(block: Any) -> str:
     """The id of the call that a block is the result of; `""` if it is no result."""
-    inner = _inner(block)
+    inner = fields_of(block)
     return text_of(inner.get("tool_use_id") or inner.get("tool_call_id"))
 
 
@@ -309,31 +300,35 @@ def _with_ended_tools(blocks: list[Any], answered: Collection[str]) -> list[Any]
     """The blocks with a text for each call that has no result; its reasoning goes with it."""
     written: list[Any] = []
     for block in blocks:
-        if not _is_call_of_provider(block) or _call_id(block) in answered:
+        if not _is_call_of_provider(block) or call_id_of(block) in answered:
             written.append(block)
             continue
-        while _kind(block) == "computer_call" and written and _kind(written[-1]) == "reasoning":
+        while kind_of(block) == "computer_call" and written and kind_of(written[-1]) == "reasoning":
             written.pop()
-        written.append(_text_block(_STARTED.format(name=_name(block))))
+        written.append(text_block(_STARTED.format(name=tool_name_of(block))))
     return written
 
 
 def _is_call_of_provider(block: Any) -> bool:
     """Whether a block is a call whose result the provider, or OpenAI's computer tool, must have."""
-    is_v1 = _kind(block) == "server_tool_call" and _call_id(block).startswith(_CLAUDES_IDS)
-    return is_v1 or _kind(block) in ("server_tool_use", "mcp_tool_use", "computer_call")
+    is_v1 = kind_of(block) == "server_tool_call" and call_id_of(block).startswith(_CLAUDES_IDS)
+    return is_v1 or kind_of(block) in ("server_tool_use", "mcp_tool_use", "computer_call")
 
 
-def _call_id(block: Any) -> str:
-    return text_of(_inner(block).get("call_id") or _inner(block).get("id"))
+def call_id_of(block: Any) -> str:
+    """The id of a call of the provider."""
+    return text_of(fields_of(block).get("call_id") or fields_of(block).get("id"))
 
 
-def _name(block: Any) -> str:
+def tool_name_of(block: Any) -> str:
     """The name of the tool of a call of the provider."""
-    return text_of(_inner(block).get("name")) or _kind(block).removesuffix("_call") or "content"
+    return (
+        text_of(fields_of(block).get("name")) or kind_of(block).removesuffix("_call") or "content"
+    )
 
 
-def _text_block(text: str) -> dict[str, Any]:
+def text_block(text: str) -> dict[str, Any]:
+    """A content block with a text."""
     return {"type": "text", "text": text}
 
 
@@ -355,7 +350,7 @@ def _with_own_items(message: AIMessage, blocks: list[Any], taken: Collection[str
     written = []
     for index, block in enumerate(blocks):
         item_id = _item_id(block)
-        if _kind(block) == "reasoning":
+        if kind_of(block) == "reasoning":
             is_lost = item_id in taken or (item_id.startswith("rs_") and index >= end > 0)
             written += [] if is_lost else [block]
         elif item_id in taken or (is_lost and item_id.startswith("fc_")):
@@ -367,7 +362,7 @@ def _with_own_items(message: AIMessage, blocks: list[Any], taken: Collection[str
 
 def _item_id(block: Any) -> str:
     """The id that the Responses API gave to an item; `""` if it is none."""
-    inner, kind = _inner(block), _kind(block)
+    inner, kind = fields_of(block), kind_of(block)
     if kind == "tool_call":  # in v1 content
         extras = inner.get("extras")
         item_id = extras.get("item_id") if isinstance(extras, dict) else None
@@ -378,134 +373,11 @@ def _item_id(block: Any) -> str:
 
 def _without_item_id(block: Any) -> Any:
     """A block without its id. One without which LangChain cannot read it becomes a text."""
-    inner = dict(_inner(block))
+    inner = dict(fields_of(block))
     if _item_id(block).startswith("ws_"):
-        return _text_block(_USED.format(name=_name(block)))
+        return text_block(_USED.format(name=tool_name_of(block)))
     if inner["type"] == "tool_call":
         inner["extras"] = {k: v for k, v in inner["extras"].items() if k != "item_id"}
     else:
         inner.pop("id")
     return {**block, "value": inner} if block["type"] == "non_standard" else inner
-
-
-# --- the plain form -----------------------------------------------------------------------------
-
-
-def plain_form(messages: Sequence[BaseMessage]) -> Patch:
-    r"""Write a history in the form that every provider's models read, for one request.
-
-    A message of a model becomes its text and its calls; for an image, or a tool that its provider
-    ran, the text says that it was there. System messages go to the front as one. A name keeps
-    letters, digits, `_` and `-`. Blank text beside calls becomes `""`. Reasoning is left out.
-
-    Args:
-        messages: The history; its calls and results are valid. It is not changed.
-
-    Returns:
-        The patch. If the history has this form, `patch.messages` is `messages` itself.
-
-    Examples:
-        >>> from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
-        >>> from langgraph_patch.history.refused import plain_form
-        >>> search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
-        >>> found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
-        >>> content = [search, found, {"type": "text", "text": "It rains."}]
-        >>> patch = plain_form([HumanMessage("Rain?"), AIMessage(content), SystemMessage("Hi.")])
-        >>> [message.content for message in patch.messages]
-        ['Hi.', 'Rain?', '[web_search was used; this model cannot read it.]\nIt rains.']
-        >>> print(patch)
-        corrected message 1 (foreign); corrected message 2 (foreign)
-    """
-    computer_ids = set[str]().union(
-        *(computer_call_ids(message) for message in messages if isinstance(message, AIMessage))
-    )
-    front = _system_message(messages)
-    written: list[BaseMessage] = [] if front is None else [front]
-    changes: list[Change] = []
-    for index, stored in enumerate(messages):
-        after: BaseMessage | None = stored
-        if isinstance(stored, AIMessage):
-            after = _plain_answer(stored)
-        elif isinstance(stored, ToolMessage):
-            after = None if stored.tool_call_id in computer_ids else _plain_result(stored)
-        if front is not None and isinstance(stored, SystemMessage):
-            after = front
-        elif after is not None:
-            written.append(after := _with_valid_name(after))
-        if after is not stored or (after is front and index):
-            changes.append(_change("foreign", index, stored, after))
-    return _patch(messages, written, changes)
-
-
-def _system_message(messages: Sequence[BaseMessage]) -> BaseMessage | None:
-    """All system messages as one; the same object if there is one, None if there is none."""
-    systems = [message for message in messages if isinstance(message, SystemMessage)]
-    if len(systems) < 2:  # noqa: PLR2004 - one needs no joining
-        return _with_valid_name(systems[0]) if systems else None
-    content: Any = [
-        _text_block(block) if isinstance(block, str) else block
-        for message in systems
-        for block in _blocks(message)
-    ]
-    if all(isinstance(message.content, str) for message in systems):
-        content = "\n\n".join(block["text"] for block in content)
-    return _with_valid_name(systems[0].model_copy(update={"content": content}))
-
-
-def _plain_answer(message: AIMessage) -> AIMessage:
-    """A message of a model as its text and its calls; the same object if it is no more."""
-    extra = {k: v for k, v in message.additional_kwargs.items() if k not in _SENT_KEYS}
-    text = _plain_text(message)
-    if text == message.content and len(extra) == len(message.additional_kwargs):
-        return message
-    return AIMessage(
-        content=text,
-        tool_calls=message.tool_calls,
-        invalid_tool_calls=message.invalid_tool_calls,
-        additional_kwargs=extra,
-        id=message.id,
-        name=message.name,
-    )
-
-
-def _plain_text(message: AIMessage) -> str:
-    """The text of a message, with a line for each block that another model cannot read."""
-    if isinstance(message.content, str) and message.content.strip() and not _beside(message):
-        return message.content
-    blocks = [*_blocks(message), *_beside(message)]
-    calls = {_call_id(block) for block in blocks} - {""}
-    parts: list[str] = []
-    for block in blocks:
-        kind, inner = _kind(block), _inner(block)
-        text = block if isinstance(block, str) else inner.get("text", inner.get("refusal"))
-        if kind in (*CALL_BLOCKS, *_THINKING) or _result_id(block) in calls:
-            continue
-        if not isinstance(text, str):
-            text = f"\n{_UNREADABLE.format(name=_name(block))}\n"
-        parts.append(text)
-    return "".join(parts).strip()
-
-
-def _beside(message: AIMessage) -> list[Any]:
-    """What a message states beside its content, as blocks."""
-    extra, beside = message.additional_kwargs, []
-    if (refusal := extra.get("refusal")) and "refusal" not in map(_kind, _blocks(message)):
-        beside.append({"type": "refusal", "refusal": refusal})
-    if isinstance(audio := extra.get("audio"), dict):
-        beside.append({"type": "audio", "text": audio.get("transcript")})
-    return [*beside, *dicts(extra.get("tool_outputs"))]
-
-
-def _plain_result(message: ToolMessage) -> ToolMessage:
-    """A result whose output OpenAI has in a block of its own, as a text."""
-    outputs = [_inner(b).get("output") for b in _blocks(message) if _kind(b) == _CUSTOM_OUTPUT]
-    if not outputs:
-        return message
-    return message.model_copy(update={"content": "\n".join(map(text_of, outputs))})
-
-
-def _with_valid_name(message: BaseMessage) -> BaseMessage:
-    name = message.name
-    if not name or valid_name(name) == name:
-        return message
-    return message.model_copy(update={"name": valid_name(name)})

@@ -46,7 +46,8 @@ class Finding:
         inner: Short texts about recorded results of calls inside this call (of a subagent),
             the newest first. The placeholder lists them. Default: none.
         look_again: Whether the next turn searches once more, because a task may still have been
-            running. Default: False, the finding is final.
+            running; or the id of the checkpoint from which it does. Default: False, the finding
+            is final.
         not_kept: The names of effects of the call that were not restored with its result: state
             keys, `goto`. A sentence before the text of the result names them. Default: none.
         may_be_kept: Whether something has written one of these state keys since, so that the
@@ -75,7 +76,7 @@ class Finding:
     error: str | None = None
     detail: str | None = None
     inner: tuple[str, ...] = ()
-    look_again: bool = False
+    look_again: bool | str = False
     not_kept: tuple[str, ...] = ()
     may_be_kept: bool = False
 

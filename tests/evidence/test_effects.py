@@ -31,7 +31,7 @@ from langgraph_patch.evidence.effects import (
     one_write_each,
     settle,
 )
-from langgraph_patch.evidence.tasks import Task
+from langgraph_patch.evidence.superstep import Task
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.supersteps import ASKS, GO, MORE, Thread, made, news, ran, result, sent

@@ -176,15 +176,31 @@ def test_the_next_turn_looks_again_once():
         for age in ({"days": 400}, {"seconds": 7}):
             thread = Thread(BOTH, sent("sent", written, ts=ago(**age)), news(BOTH))
             assert thread.found() == f"sent, {ending}"
-            searched = thread.found(again={(1, 0), (1, 1)})
+            searched = thread.found(again={(1, 0): "", (1, 1): ""})
             assert searched == f"sent, {ending}{' | final' * (written != 'sent')}"
+
+
+def test_the_second_search_begins_where_the_first_one_did():
+    """What came after it is about other calls and is not read, however long the last turn was."""
+    steps = [calls(MAIL, first=number) for number in range(10, 20)]
+    saver = Counting()
+    agent = Agent("create_agent", TURN, *steps, saver=saver)
+    agent.say("pay bob")
+    agent.say("never mind")
+    used = []
+    for text in ("and now?", "and then?"):
+        saver.used.clear()
+        agent.say(text)
+        used.append(saver.used["get_tuple"])
+        assert agent.read["c2"] == FOUND["c2"]
+    assert used == [8, 1]  # LangGraph itself reads one
 
 
 def test_a_search_that_failed_is_made_again(caplog: pytest.LogCaptureFixture):
     """In each turn until the checkpointer can be read."""
     thread = Thread(BOTH, sent("sent", None))
     thread.saver.get_tuple = fail
-    assert thread.found(again={(1, 0), (1, 1)}) == "unknown, unknown"
+    assert thread.found(again={(1, 0): "", (1, 1): ""}) == "unknown, unknown"
     assert "The calls are unknown until the next turn searches again." in caplog.text
 
 
@@ -274,7 +290,7 @@ def test_a_history_under_another_key():
     assert thread.found() == "unknown"
 
 
-@pytest.mark.needs(langgraph="1.2")
+@pytest.mark.needs(langgraph="1.2.22")
 def test_a11_what_an_error_handler_recorded():
     """A node failed and its error handler answered the call, while a sibling waits."""
 

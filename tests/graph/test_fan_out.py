@@ -377,6 +377,7 @@ UNRECORDED = {
 }
 
 
+@pytest.mark.needs("error handler", langgraph="1.2")
 @pytest.mark.parametrize("reason", UNRECORDED)
 def test_a_warning_names_what_cannot_be_recorded(reason, caplog):
     """A3, B6: it names the node and the reason, and the calls run as one task."""

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage, 
 
 from langgraph_patch import is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.fast_check import is_valid
-from langgraph_patch.history.pairing import read_history
+from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import patch_reading
 from langgraph_patch.history.texts import Finding
 from support.generated import fewer, work
@@ -216,6 +216,30 @@ CROWDS = {
         *(ai(*(f"k{k}" for k in range(n)), content=[COMPUTER]), *[result("r", "k")] * n),
     ],
 }
+
+
+class Touched(set):
+    """A set that counts the items that a copy of it touches: `work` sees calls only."""
+
+    items = 0
+
+    def __sub__(self, other):
+        Touched.items += len(self)
+        return set(self) - other
+
+
+def test_linear_with_recovered_results(monkeypatch):
+    """C1: as many calls as the checkpoints have results for, and their ids are not copied."""
+    ids = property(lambda reading: Touched(message.id for message in reading.messages))
+    monkeypatch.setattr(Reading, "message_ids", ids)
+    touched = []
+    for count in (100, 200):
+        history = CROWDS["open calls"](count)
+        found = {(k, 0): Finding(result=result("r", f"c{k}", id=f"r{k}")) for k in range(count)}
+        before = Touched.items
+        assert len(patch_messages(history, evidence=found).changes) == count
+        touched.append(Touched.items - before + count)
+    assert touched[1] <= 2.2 * touched[0]
 
 
 @pytest.mark.parametrize("crowd", CROWDS)

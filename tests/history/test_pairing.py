@@ -138,5 +138,6 @@ def test_which_calls_are_searched_for():
         reading = read_history(history, **options)
         assert [call.key for call in reading.unanswered] == [(2, 0)] * searched
         assert [call.key for call in reading.without_result] == [(2, 0)] * without
-        assert reading.searched_again == ({(2, 0)} if searched and options is AGAIN else set())
+        again = {(2, 0): ""} if searched and options is AGAIN else {}
+        assert reading.looked_for_again == again
         assert (read_if_damaged(history, **options) is None) is not searched

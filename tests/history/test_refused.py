@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langgraph_patch import Change, patch_messages, validate_messages
-from langgraph_patch.history.refused import plain_form, repair_refused
+from langgraph_patch.history.plain_form import plain_form
+from langgraph_patch.history.refused import repair_refused
 from support import states
 from support.generated import fewer, work
 from support.states import (

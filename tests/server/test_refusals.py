@@ -30,7 +30,8 @@ from langchain_mistralai import ChatMistralAI
 from langchain_openai import ChatOpenAI
 
 from langgraph_patch.graph.refusal import is_refusal, refusal_text
-from langgraph_patch.history.refused import plain_form, repair_refused
+from langgraph_patch.history.plain_form import plain_form
+from langgraph_patch.history.refused import repair_refused
 from support.bound import BoundModel
 
 pytestmark = pytest.mark.server

@@ -19,7 +19,7 @@ from langgraph.types import Interrupt, Send
 from langgraph_patch._langgraph_storage import own_interrupt_id
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
-from langgraph_patch.evidence.tasks import Step, Task, read_step
+from langgraph_patch.evidence.superstep import Superstep, Task, superstep_of
 from langgraph_patch.history.calls import read_calls
 
 GO, MORE = HumanMessage("go", id="h1"), HumanMessage("never mind", id="h2")
@@ -131,11 +131,11 @@ class Thread:
         return ("messages", [part]) if isinstance(part, BaseMessage) else part
 
     @property
-    def step(self) -> Step:
+    def step(self) -> Superstep:
         """The newest superstep."""
         saved = InMemorySaver.get_tuple(self.saver, self.config)
         assert saved is not None
-        return read_step(saved, "messages")
+        return superstep_of(saved, "messages")
 
     @property
     def saved(self) -> dict[int, CheckpointTuple]:

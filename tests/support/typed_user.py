@@ -21,8 +21,8 @@ from langgraph_sdk import get_sync_client
 import langgraph_patch as lp
 from langgraph_patch import errors, streaming, threads
 from langgraph_patch.graph.model import PatchedModel
+from langgraph_patch.history.changes import ChangeKind, DefectKind
 from langgraph_patch.history.ids import PLACEHOLDER_KEY
-from langgraph_patch.history.repair import ChangeKind, DefectKind
 from langgraph_patch.history.texts import Cause, Evidence, Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 

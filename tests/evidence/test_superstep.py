@@ -13,12 +13,12 @@ from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 
 from langgraph_patch import patch_messages
 from langgraph_patch._langgraph_storage import NO_TASK, RETURN
-from langgraph_patch.evidence.tasks import (
-    Step,
+from langgraph_patch.evidence.superstep import (
+    Superstep,
     Task,
     fold,
     is_real,
-    read_step,
+    superstep_of,
 )
 
 CALL = {"name": "t", "args": {}, "id": "c1", "type": "tool_call"}
@@ -44,9 +44,9 @@ def graph_of(saver: Any = None) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def steps(saver: InMemorySaver) -> list[Step]:
+def steps(saver: InMemorySaver) -> list[Superstep]:
     """All supersteps of all graphs of the thread, oldest first."""
-    found = [read_step(saved, "log") for saved in saver.list(THREAD)]
+    found = [superstep_of(saved, "log") for saved in saver.list(THREAD)]
     return sorted(found, key=lambda step: step.id)
 
 
@@ -117,7 +117,7 @@ AS_DICT = {"role": "tool", "content": "sent", "tool_call_id": "c1"}
 def task_with(*writes: Any) -> Task:
     """A task that wrote this."""
     saved = CheckpointTuple({"configurable": {}}, empty_checkpoint(), {}, None, [])
-    return Task(Step(saved, "messages"), "t1", writes, "tools")
+    return Task(Superstep(saved, "messages"), "t1", writes, "tools")
 
 
 def test_the_messages_that_a_task_returned():

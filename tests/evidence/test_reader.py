@@ -9,7 +9,8 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence.checkpointer import Reader, read_older, read_place
+from langgraph_patch.evidence.address import Address
+from langgraph_patch.evidence.reader import Reader
 from support.supersteps import GO, Thread, made, ran, sent
 
 WIRE = made("wire:c1")
@@ -29,10 +30,10 @@ def number_of(saved: CheckpointTuple) -> int:
 def walked(reader: Reader, config: Any) -> list[int]:
     """The numbers of the checkpoints that are read."""
     numbers: list[int] = []
-    place = run_sync(read_place(reader, config))
-    while place is not None:
-        numbers.append(place.step.number)
-        place = run_sync(read_older(reader, place.step))
+    step = run_sync(reader.read(Address.of(config)))
+    while step is not None:
+        numbers.append(step.number)
+        step = run_sync(reader.read_older(step))
     return numbers
 
 
@@ -65,9 +66,9 @@ def test_a_stored_history():
     ]
     for value, texts in table:
         thread.add(history=None, values={"messages": value})
-        place = run_sync(read_place(Reader(thread.saver, "messages"), thread.config))
-        assert place is not None
-        assert [message.text for message in place.history] == texts
+        step = run_sync(Reader(thread.saver, "messages").read(Address.of(thread.config)))
+        assert step is not None
+        assert [message.text for message in step.history] == texts
 
 
 class Late(InMemorySaver):

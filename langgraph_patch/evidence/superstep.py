@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,10 +31,13 @@ from langgraph_patch._langgraph_storage import (
     joined_nodes,
     own_interrupt_id,
     send_index,
+    state_keys,
     trigger_values,
     triggered_node,
+    whole_value,
 )
 from langgraph_patch.errors import MessagesError
+from langgraph_patch.evidence.address import Address
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.patch import as_messages
@@ -63,16 +66,17 @@ class Task:
         call: The tool call that its `Send` carries, if any.
     """
 
-    step: Step
+    step: Superstep
     id: str
     writes: Sequence[tuple[str, Any]]
     node: str | None = None
     call: Mapping[str, Any] | None = None
 
     @property
-    def namespace(self) -> str:
-        """The namespace of the first graph that it runs."""
-        return f"{self.step.namespace}|{self.node}:{self.id}".removeprefix("|")
+    def below(self) -> Address:
+        """The newest checkpoint of the first graph that it runs."""
+        namespace = f"{self.step.namespace}|{self.node}:{self.id}".removeprefix("|")
+        return self.step.address.at(namespace)
 
     @cached_property
     def messages(self) -> list[BaseMessage]:
@@ -160,12 +164,14 @@ def text_of_error(error: object) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Superstep:
     """One superstep: the checkpoint before it, and what its tasks wrote.
 
     Attributes:
         saved: The checkpoint before it, without the values of the state.
         messages_key: The state key of the history.
+        history: The history at the checkpoint.
+        values: The values of the other state keys.
         child: What made the next checkpoint of this branch: `loop` if the writes of the superstep
             were applied, `input`, `update` or `fork` if they were dropped; None if there is none.
         is_gap: Whether checkpoints between this one and the next one are not stored.
@@ -173,6 +179,8 @@ class Step:
 
     saved: CheckpointTuple
     messages_key: str
+    history: Sequence[BaseMessage] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
     child: str | None = None
     is_gap: bool = False
 
@@ -184,12 +192,23 @@ class Step:
     @property
     def parent_id(self) -> str | None:
         """The id of the checkpoint that it was made from."""
-        return configured_id(self.saved.parent_config)
+        parent = self.saved.parent_config
+        return None if parent is None else Address.of(parent).checkpoint_id
+
+    @property
+    def address(self) -> Address:
+        """The address of the checkpoint."""
+        return Address.of(self.saved.config)
 
     @property
     def namespace(self) -> str:
         """The namespace of the graph."""
-        return str(self.saved.config["configurable"].get("checkpoint_ns", ""))
+        return self.address.namespace
+
+    @property
+    def parents(self) -> Mapping[str, str]:
+        """The ids of the checkpoints of the graphs above, by their namespaces."""
+        return self.saved.metadata.get("parents", {})
 
     @property
     def number(self) -> int:
@@ -286,7 +305,7 @@ class Step:
 
     @cached_property
     def is_passed(self) -> bool:
-        """Whether nothing ran but nodes between the model and the tools, here and nowhere else."""
+        """Whether only hooks ran between the model and the tools."""
         is_known = bool(self.nodes) and not (self.sends or self.is_goto)
         if not is_known or not all(map(runs_after_model, self.nodes)):
             return False
@@ -300,26 +319,27 @@ class Step:
         return self.is_passed and wrote == {INTERRUPT} and not self.is_answered
 
 
-def configured_id(config: RunnableConfig | None) -> str | None:
-    """The id of the checkpoint that a config names, or None."""
-    checkpoint_id = (config or {}).get("configurable", {}).get("checkpoint_id")
-    return str(checkpoint_id) if checkpoint_id else None
-
-
-def read_step(saved: CheckpointTuple, messages_key: str, child: Step | None = None) -> Step:
+def superstep_of(
+    saved: CheckpointTuple,
+    messages_key: str,
+    history: Sequence[BaseMessage] = (),
+    child: Superstep | None = None,
+) -> Superstep:
     """The superstep after a checkpoint.
 
     Args:
         saved: The checkpoint, with its pending writes.
         messages_key: The state key of the history.
+        history: The history at the checkpoint. Default: empty.
         child: The superstep after the next checkpoint of this branch, if there is one.
     """
-    triggers = trigger_values(saved.checkpoint["channel_values"])
-    light = saved._replace(checkpoint={**saved.checkpoint, "channel_values": triggers})
-    if child is None:
-        return Step(light, messages_key)
-    is_gap = child.number > saved.metadata.get("step", -1) + 1
-    return Step(light, messages_key, child.source, is_gap)
+    stored = saved.checkpoint["channel_values"]
+    values = {key: whole_value(stored[key]) for key in state_keys(stored) if key != messages_key}
+    checkpoint: Any = {**saved.checkpoint, "channel_values": trigger_values(stored)}
+    is_gap = child is not None and child.number > saved.metadata.get("step", -1) + 1
+    source = None if child is None else child.source
+    light = saved._replace(checkpoint=checkpoint)
+    return Superstep(light, messages_key, history, values, source, is_gap)
 
 
 def fold(history: Iterable[BaseMessage], writes: Iterable[object]) -> list[BaseMessage]:
@@ -380,7 +400,7 @@ def is_real(message: BaseMessage) -> bool:
 # --- the tasks of a superstep -----------------------------------------------------------------
 
 
-def _derived(step: Step) -> Sequence[Any]:
+def _derived(step: Superstep) -> Sequence[Any]:
     """The tasks that LangGraph makes from a checkpoint."""
     checkpoint = step.saved.checkpoint
     channels = checkpoint["channel_values"]

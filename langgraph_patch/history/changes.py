@@ -1,0 +1,115 @@
+"""The changes that a repair makes, each with the defect that it repairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_core.messages import BaseMessage
+
+from langgraph_patch.history.json_values import json_value
+from langgraph_patch.history.texts import Cause
+
+DefectKind = Literal[
+    "dangling",
+    "malformed",
+    "unlisted",
+    "misplaced",
+    "orphan",
+    "duplicate",
+    "bad_id",
+    "bad_name",
+    "wrong_role",
+    "superseded",
+    "bad_field",
+    "abandoned",
+    "empty",
+    "unfinished",
+    "refused_thinking",
+    "foreign",
+]
+ChangeKind = Literal[
+    "inserted",
+    "recovered",
+    "restored",
+    "moved",
+    "dropped",
+    "converted",
+    "promoted",
+    "renamed",
+    "corrected",
+]
+
+_OF_MESSAGES = ("empty", "unfinished", "refused_thinking", "foreign")
+"""The defects of a message, and not of a call or a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change that a repair makes, and the defect that it repairs.
+
+    Attributes:
+        kind: What is done. One of:
+
+            - `inserted`: a placeholder is added.
+            - `recovered`: a real result from a checkpoint is added.
+            - `restored`: a message from the checkpoints of an agent that is a node is added.
+            - `moved`: a result is moved to its call.
+            - `dropped`: a result is removed.
+            - `converted`: a result becomes a `ToolMessage`, or gets the form of its call.
+            - `promoted`: a call is written into `tool_calls`.
+            - `renamed`: an id or a name is replaced everywhere.
+            - `corrected`: a field that bypassed LangChain's validation is given a valid value.
+        defect: What is wrong. One of:
+
+            - `dangling`: a call has no result.
+            - `malformed`: the arguments of a call are not a complete JSON object.
+            - `unlisted`: a call is not in `tool_calls`, only in another part of the message.
+            - `misplaced`: a result does not directly follow the message of its call.
+            - `orphan`: a result has no call.
+            - `duplicate`: a call has a second result.
+            - `bad_id`: the id of a call is missing, invalid, or that of an earlier call.
+            - `bad_name`: the name of a tool is missing or invalid.
+            - `wrong_role`: a result is not a `ToolMessage`, or not in the form of its call.
+            - `superseded`: there is something better than a stored placeholder.
+            - `bad_field`: a field of the message has a value that LangChain's constructor
+              refuses, such as `content=None`.
+            - `abandoned`: the run of an agent that is a node did not end, so that LangGraph
+              dropped its messages.
+            - `empty`: the message says nothing. This and the following are repaired only after a
+              provider has refused the history.
+            - `unfinished`: the message stops halfway, or has the id of an earlier item.
+            - `refused_thinking`: the provider does not accept earlier thinking any more.
+            - `foreign`: the message has a form of another provider. Only a request is repaired.
+        index: The index of the message in the damaged history. For `inserted` and
+            `recovered`: the index of the message that made the call. For `abandoned`: the index
+            at which the messages are added.
+        tool_call_id: The id of the call in the repaired history; `""` if there is none.
+        name: The name of the tool in the repaired history, or None if none is stored.
+        cause: For `inserted`, why there is no result (see `DanglingCall`). Else None.
+        before: The message before the change, or None if there was none.
+        after: The message after the change, or None if it was dropped.
+    """
+
+    kind: ChangeKind
+    defect: DefectKind
+    index: int
+    tool_call_id: str
+    name: str | None
+    cause: Cause | None
+    before: BaseMessage | None
+    after: BaseMessage | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the change as JSON values, with complete messages."""
+        return {name: json_value(getattr(self, name)) for name in self.__slots__}
+
+    def __str__(self) -> str:
+        if self.defect in _OF_MESSAGES:
+            return f"{self.kind} message {self.index} ({self.defect})"
+        if self.kind == "corrected":
+            return f"corrected message {self.index} ({type(self.before).__name__})"
+        if self.kind == "restored":
+            return f"restored {type(self.after).__name__} {getattr(self.after, 'id', None)!r}"
+        cause = f" ({self.cause})" if self.cause else ""
+        return f"{self.kind} {self.name or 'result'!r} {self.tool_call_id!r}{cause}"

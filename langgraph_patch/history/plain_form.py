@@ -1,0 +1,164 @@
+"""Write a history in the form that every provider's models read, for one request.
+
+It is for a history that was refused also after `refused.repair_refused`: after a change of the
+model, for example. It is never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
+
+from langgraph_patch.history.calls import (
+    CALL_BLOCKS,
+    CUSTOM_CALL,
+    computer_call_ids,
+    dicts,
+    text_of,
+)
+from langgraph_patch.history.changes import Change
+from langgraph_patch.history.ids import valid_name
+from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.refused import (
+    THINKING,
+    blocks_of,
+    call_id_of,
+    change_of,
+    fields_of,
+    kind_of,
+    patch_of,
+    result_id_of,
+    text_block,
+    tool_name_of,
+)
+
+_UNREADABLE = "[{name} was used; this model cannot read it.]"
+
+_CUSTOM_OUTPUT = f"{CUSTOM_CALL}_output"
+
+_SENT_KEYS = ("audio", "reasoning", "reasoning_content", "refusal", "tool_outputs")
+"""The keys in `additional_kwargs` that some integrations send, and other providers refuse."""
+
+
+def plain_form(messages: Sequence[BaseMessage]) -> Patch:
+    r"""Write a history in the form that every provider's models read, for one request.
+
+    A message of a model becomes its text and its calls; for an image, or a tool that its provider
+    ran, the text says that it was there. System messages go to the front as one. A name keeps
+    letters, digits, `_` and `-`. Blank text beside calls becomes `""`. Reasoning is left out.
+
+    Args:
+        messages: The history; its calls and results are valid. It is not changed.
+
+    Returns:
+        The patch. If the history has this form, `patch.messages` is `messages` itself.
+
+    Examples:
+        >>> from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+        >>> from langgraph_patch.history.plain_form import plain_form
+        >>> search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+        >>> found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+        >>> content = [search, found, {"type": "text", "text": "It rains."}]
+        >>> patch = plain_form([HumanMessage("Rain?"), AIMessage(content), SystemMessage("Hi.")])
+        >>> [message.content for message in patch.messages]
+        ['Hi.', 'Rain?', '[web_search was used; this model cannot read it.]\nIt rains.']
+        >>> print(patch)
+        corrected message 1 (foreign); corrected message 2 (foreign)
+    """
+    computer_ids = set[str]().union(
+        *(computer_call_ids(message) for message in messages if isinstance(message, AIMessage))
+    )
+    front = _system_message(messages)
+    written: list[BaseMessage] = [] if front is None else [front]
+    changes: list[Change] = []
+    for index, stored in enumerate(messages):
+        after: BaseMessage | None = stored
+        if isinstance(stored, AIMessage):
+            after = _plain_answer(stored)
+        elif isinstance(stored, ToolMessage):
+            after = None if stored.tool_call_id in computer_ids else _plain_result(stored)
+        if front is not None and isinstance(stored, SystemMessage):
+            after = front
+        elif after is not None:
+            written.append(after := _with_valid_name(after))
+        if after is not stored or (after is front and index):
+            changes.append(change_of("foreign", index, stored, after))
+    return patch_of(messages, written, changes)
+
+
+def _system_message(messages: Sequence[BaseMessage]) -> BaseMessage | None:
+    """All system messages as one; the same object if there is one, None if there is none."""
+    systems = [message for message in messages if isinstance(message, SystemMessage)]
+    if len(systems) < 2:  # noqa: PLR2004 - one needs no joining
+        return _with_valid_name(systems[0]) if systems else None
+    content: Any = [
+        text_block(block) if isinstance(block, str) else block
+        for message in systems
+        for block in blocks_of(message)
+    ]
+    if all(isinstance(message.content, str) for message in systems):
+        content = "\n\n".join(block["text"] for block in content)
+    return _with_valid_name(systems[0].model_copy(update={"content": content}))
+
+
+def _plain_answer(message: AIMessage) -> AIMessage:
+    """A message of a model as its text and its calls; the same object if it is no more."""
+    extra = {k: v for k, v in message.additional_kwargs.items() if k not in _SENT_KEYS}
+    text = _plain_text(message)
+    if text == message.content and len(extra) == len(message.additional_kwargs):
+        return message
+    return AIMessage(
+        content=text,
+        tool_calls=message.tool_calls,
+        invalid_tool_calls=message.invalid_tool_calls,
+        additional_kwargs=extra,
+        id=message.id,
+        name=message.name,
+    )
+
+
+def _plain_text(message: AIMessage) -> str:
+    """The text of a message, with a line for each block that another model cannot read."""
+    if isinstance(message.content, str) and message.content.strip() and not _beside(message):
+        return message.content
+    blocks = [*blocks_of(message), *_beside(message)]
+    calls = {call_id_of(block) for block in blocks} - {""}
+    parts: list[str] = []
+    for block in blocks:
+        kind, inner = kind_of(block), fields_of(block)
+        text = block if isinstance(block, str) else inner.get("text", inner.get("refusal"))
+        if kind in (*CALL_BLOCKS, *THINKING) or result_id_of(block) in calls:
+            continue
+        if not isinstance(text, str):
+            text = f"\n{_UNREADABLE.format(name=tool_name_of(block))}\n"
+        parts.append(text)
+    return "".join(parts).strip()
+
+
+def _beside(message: AIMessage) -> list[Any]:
+    """What a message states beside its content, as blocks."""
+    extra, beside = message.additional_kwargs, []
+    if (refusal := extra.get("refusal")) and "refusal" not in map(kind_of, blocks_of(message)):
+        beside.append({"type": "refusal", "refusal": refusal})
+    if isinstance(audio := extra.get("audio"), dict):
+        beside.append({"type": "audio", "text": audio.get("transcript")})
+    return [*beside, *dicts(extra.get("tool_outputs"))]
+
+
+def _plain_result(message: ToolMessage) -> ToolMessage:
+    """A result whose output OpenAI has in a block of its own, as a text."""
+    outputs = [
+        fields_of(b).get("output") for b in blocks_of(message) if kind_of(b) == _CUSTOM_OUTPUT
+    ]
+    if not outputs:
+        return message
+    return message.model_copy(update={"content": "\n".join(map(text_of, outputs))})
+
+
+def _with_valid_name(message: BaseMessage) -> BaseMessage:
+    name = message.name
+    if not name or valid_name(name) == name:
+        return message
+    return message.model_copy(update={"name": valid_name(name)})
