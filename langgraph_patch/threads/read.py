@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
@@ -37,12 +37,16 @@ from langgraph_patch.errors import (
     ThreadError,
     brief,
     class_names,
+    is_store_failure,
     quoted,
 )
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.superstep import fold
 from langgraph_patch.history.patch import as_messages
+from langgraph_patch.threads.listing import Selection, list_addresses
 from langgraph_patch.threads.server import Activity, LangGraphServer
+
+_T = TypeVar("_T")
 
 MARK: Final = {"langgraph_patch": "repair"}
 """The metadata of a checkpoint that a repair wrote."""
@@ -119,6 +123,39 @@ def checked_address(config: RunnableConfig) -> Address:
             f"so there is nothing to repair. Repair the root namespace of the thread."
         )
     return address
+
+
+# --- all histories -----------------------------------------------------------------------------
+
+
+def read_each(
+    saver: BaseCheckpointSaver[Any],
+    selection: Selection,
+    read: Callable[[Address], _T | None],
+    unreadable: Callable[[Address, str], _T],
+) -> Iterator[_T]:
+    """Read each selected history that later runs read.
+
+    Args:
+        saver: The checkpointer.
+        selection: Which threads.
+        read: Returns what is yielded for a history, or None.
+        unreadable: Returns what is yielded for a history that cannot be read, with the reason.
+
+    Raises:
+        Exception: What a database or a server raises that fails.
+    """
+    for address in list_addresses(saver, selection):
+        if task_of_namespace(address.namespace) is not None:
+            continue
+        try:
+            result = read(address)
+        except Exception as error:  # any: what is stored may make every constructor fail
+            if is_store_failure(error):
+                raise
+            result = unreadable(address, reason_of(error))
+        if result is not None:
+            yield result
 
 
 # --- a stored history --------------------------------------------------------------------------

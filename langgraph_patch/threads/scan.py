@@ -15,15 +15,14 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_sdk.client import SyncLangGraphClient
 
-from langgraph_patch._langgraph_storage import task_of_namespace
 from langgraph_patch.errors import EvidenceError, is_store_failure
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
 from langgraph_patch.history.placeholders import is_foreign_placeholder, is_placeholder
-from langgraph_patch.threads.listing import Selection, list_addresses
-from langgraph_patch.threads.read import StoredHistory, checked_saver, reason_of
+from langgraph_patch.threads.listing import Selection
+from langgraph_patch.threads.read import StoredHistory, checked_saver, read_each, reason_of
 from langgraph_patch.threads.repair import plan_repair
 from langgraph_patch.threads.reports import ThreadReport
 from langgraph_patch.threads.server import LangGraphServer
@@ -102,24 +101,12 @@ def scan_selected(
     """
     repairer = Repairer(messages_key=messages_key, recover="required" if search else False)
     checked = checked_saver(saver, server=True)
-    # A function of its own is a generator, so that the arguments are checked at once.
-    return _reports(checked, selection, repairer)
-
-
-def _reports(
-    saver: BaseCheckpointSaver[Any], selection: Selection, repairer: Repairer
-) -> Iterator[ThreadReport]:
-    for address in list_addresses(saver, selection):
-        if task_of_namespace(address.namespace) is not None:
-            continue
-        try:
-            report = _report(saver, address, selection, repairer)
-        except Exception as error:  # any: what is stored may make every constructor fail
-            if is_store_failure(error):
-                raise
-            report = _unreadable(address, reason_of(error))
-        if report is not None:
-            yield report
+    return read_each(
+        checked,
+        selection,
+        lambda address: _report(checked, address, selection, repairer),
+        _unreadable,
+    )
 
 
 def _unreadable(address: Address, reason: str) -> ThreadReport:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_patch._langgraph_storage import task_of_namespace
-from langgraph_patch.errors import ThreadError, is_store_failure
+from langgraph_patch.errors import ThreadError
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.threads.listing import (
-    Selection,
-    check_deletes,
-    delete_checkpoint,
-    list_addresses,
+from langgraph_patch.threads.listing import Selection, check_deletes, delete_checkpoint
+from langgraph_patch.threads.read import (
+    StoredHistory,
+    checked_address,
+    checked_saver,
+    read_each,
 )
-from langgraph_patch.threads.read import StoredHistory, checked_address, checked_saver, reason_of
 from langgraph_patch.threads.repair import maybe_written
 from langgraph_patch.threads.reports import ThreadRepair
 
@@ -97,7 +95,7 @@ def find_repairs(
         saver: The checkpointer.
         selection: Which threads, and since when the repairs were written.
 
-    Yields:
+    Returns:
         The checkpoint of each repair, and what its undo would do. A thread that cannot be read,
         and one that was named and has no repair, is `refused` with the reason.
 
@@ -107,21 +105,19 @@ def find_repairs(
     """
     saver = checked_saver(saver, server=False)
     check_deletes(saver)
-    for address in list_addresses(saver, selection):
-        if task_of_namespace(address.namespace) is not None:
-            continue
-        result = partial(ThreadRepair, address.thread_id, address.namespace)
-        try:
-            newest = StoredHistory.newest(saver, address)
-            is_repair = newest.is_repair()
-        except Exception as error:  # any: what is stored may make every constructor fail
-            if is_store_failure(error):
-                raise
-            yield address, result("refused", reason_of(error))
-            continue
-        if is_repair and selection.has_time(newest.written()):
+
+    def planned(address: Address) -> tuple[Address, ThreadRepair] | None:
+        newest = StoredHistory.newest(saver, address)
+        names = address.thread_id, address.namespace
+        if newest.is_repair():
             at = replace(address, checkpoint_id=newest.checkpoint_id)
-            yield at, result("planned", before=newest.parent_id)
-        elif not is_repair and selection.thread_ids is not None and not address.namespace:
-            reason = str(_nothing_to_undo(address.thread_id, _NO_REPAIR))
-            yield address, result("refused", reason)
+            plan = ThreadRepair(*names, "planned", before=newest.parent_id)
+            return (at, plan) if selection.has_time(newest.written()) else None
+        if selection.thread_ids is None or address.namespace:
+            return None
+        return refused(address, str(_nothing_to_undo(address.thread_id, _NO_REPAIR)))
+
+    def refused(address: Address, reason: str) -> tuple[Address, ThreadRepair]:
+        return address, ThreadRepair(address.thread_id, address.namespace, "refused", reason)
+
+    return read_each(saver, selection, planned, refused)

@@ -173,8 +173,8 @@ async def answered(talk: Talk) -> None:
 
 BREAKS: dict[Any, set[str]] = {
     abandoned: {"recovered", "unknown"},
-    cancelled: {"recovered", "cancelled"},
-    failed: {"recovered", "failed"},
+    cancelled: {"recovered", "unknown"},
+    failed: {"recovered", "unknown"},
     imported: {"unknown"},
 }
 """How a thread breaks, and what a scan says of the calls."""
