@@ -156,11 +156,11 @@ _SECONDS = {None: 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 def _duration(text: str) -> timedelta:
-    if not (found := _DURATION.fullmatch(text)):
+    if not (parts := _DURATION.fullmatch(text)):
         raise argparse.ArgumentTypeError(
             f"{quoted(text)}: expected a time such as 90s, 30min, 2h or 3d"
         )
-    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+    return timedelta(seconds=int(parts[1]) * _SECONDS[parts[2]])
 
 
 def _positive(text: str) -> int:

@@ -43,7 +43,7 @@ from langgraph_patch.output import (
     database_name,
     each_of,
     exit_code,
-    is_found,
+    has_histories,
     notes_of,
     print_json,
     print_threads,
@@ -82,18 +82,18 @@ def _load(option: str, target: str, kind: type) -> Any:
     # The module may import its neighbours, as it may when Python runs it.
     sys.path.insert(0, str(Path(folder).resolve()))
     try:
-        found = pkgutil.resolve_name(f"{module}:{name}")
+        loaded = pkgutil.resolve_name(f"{module}:{name}")
     except (Exception, SystemExit) as error:  # a module may raise anything
         raise OptionError(
             f"{option} {quoted(target)} cannot be loaded ({brief(error)}): expected "
             f"module.py:attribute or package.module:attribute."
         ) from error
-    if not isinstance(found, kind) or isinstance(found, type) != (kind is type):
+    if not isinstance(loaded, kind) or isinstance(loaded, type) != (kind is type):
         raise OptionError(
-            f"{option} {quoted(target)} is a {type(found).__name__}: expected a {kind.__name__}, "
+            f"{option} {quoted(target)} is a {type(loaded).__name__}: expected a {kind.__name__}, "
             f"and not the function or the class that makes it."
         )
-    return found
+    return loaded
 
 
 def _selection(options: Namespace) -> Selection:
@@ -110,14 +110,18 @@ def _selection(options: Namespace) -> Selection:
 
 
 def _reports(
-    saver: BaseCheckpointSaver[Any], found: Counter[str], options: Namespace, *, search: bool = True
+    saver: BaseCheckpointSaver[Any],
+    counts: Counter[str],
+    options: Namespace,
+    *,
+    search: bool = True,
 ) -> Iterator[ThreadReport]:
     """The reports on the selected threads with the selected statuses; all of them are counted."""
     reports = scan_selected(
         saver, _selection(options), messages_key=options.messages_key, search=search
     )
     for report in each_of(options, reports, "read"):
-        count_report(found, report)
+        count_report(counts, report)
         if report.status in (options.status or (report.status,)):
             yield report
 
@@ -127,29 +131,29 @@ def _reports(
 
 def scan(options: Namespace) -> int:
     """Report on the selected threads."""
-    found = Counter[str]()
+    counts = Counter[str]()
     with _open(options) as saver:
-        reports = _reports(saver, found, options)
+        reports = _reports(saver, counts, options)
         wanted = options.status or [status for status in STATUSES if status != "healthy"]
         results = (each.to_dict() for each in reports if each.status in wanted)
-        print_threads(options, results, lambda: summary(found))
+        print_threads(options, results, lambda: summary(counts))
     if options.json:
-        print_json(totals_of(found, options), whole=True)
-    if not is_found(found, options):
+        print_json(totals_of(counts, options), whole=True)
+    if not has_histories(counts, options):
         return CLEAN
-    if found["damaged"]:
+    if counts["damaged"]:
         tell(options, "next for one thread: `show DB THREAD` shows what happened to it.")
-    return exit_code(found, options)
+    return exit_code(counts, options)
 
 
 def show(options: Namespace) -> int:
     """Show each history of a thread, with its defects and the patch beside it."""
-    found, shown = Counter[str](), list[Group]()
+    counts, shown = Counter[str](), list[Group]()
     with _open(options) as saver:
         for report in threads.scan_threads(
             saver, messages_key=options.messages_key, thread_ids=options.ids
         ):
-            count_report(found, report)
+            count_report(counts, report)
             if report.messages is None and report.status != "unreadable":
                 continue
             values = report.to_dict()
@@ -157,12 +161,12 @@ def show(options: Namespace) -> int:
                 print_json(values, whole=True)
             history = _history(saver, report, options.messages_key)
             shown.append(view.report_view(values, history, whole=options.all))
-    is_found(found, options)
+    has_histories(counts, options)
     if options.html is not None:
         _write_page(options, shown)
     elif not options.json:
         print_view(Group(*shown))
-    return exit_code(found, options)
+    return exit_code(counts, options)
 
 
 def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key: str) -> list[Any]:
@@ -192,12 +196,12 @@ def _write_page(options: Namespace, shown: Sequence[Group]) -> None:
 def repair(options: Namespace) -> int:
     """Repair the selected threads, or plan it without `--apply`."""
     _check_selected(options)
-    found, outcomes = Counter[str](), Counter[str]()
+    counts, outcomes = Counter[str](), Counter[str]()
     with _open(options, write=options.apply) as saver:
         checked_saver(saver, server=False)
-        reports = _reports(saver, found, options, search=False)
+        reports = _reports(saver, counts, options, search=False)
         todo = [report for report in reports if report.status != "healthy"]
-        if not is_found(found, options):
+        if not has_histories(counts, options):
             return CLEAN
         if options.apply and not options.yes:
             plans = _repairs(saver, todo, options, outcomes, dry_run=True)
@@ -206,13 +210,13 @@ def repair(options: Namespace) -> int:
                 tell(options, "nothing was written.")
                 return DAMAGED
             outcomes.clear()
-        outcomes["healthy"] += found["healthy"]
+        outcomes["healthy"] += counts["healthy"]
         results = _repairs(saver, todo, options, outcomes, dry_run=not options.apply)
         shown = (values for values in results if values["outcome"] != "healthy")
         end = "." if options.apply else " (nothing was written)."
         print_threads(options, shown, lambda: (_total(outcomes) or "no thread was finished") + end)
     if outcomes["paused"]:
-        outcomes["waiting with damage"] = found["waiting with damage"]
+        outcomes["waiting with damage"] = counts["waiting with damage"]
     return exit_code(outcomes, options)
 
 
@@ -221,18 +225,18 @@ def undo(options: Namespace) -> int:
     _check_selected(options)
     outcomes = Counter[str]()
     with _open(options, write=options.apply) as saver:
-        found = [*each_of(options, find_repairs(saver, _selection(options)), "read")]
-        count = sum(plan.outcome == "planned" for _, plan in found)
+        plans = [*each_of(options, find_repairs(saver, _selection(options)), "read")]
+        count = sum(plan.outcome == "planned" for _, plan in plans)
         if options.apply and not (options.yes or _is_confirmed(options, count, "undo {} in")):
             tell(options, "nothing was undone.")
             return DAMAGED
         acts = (
-            (address, partial(_undo_one, saver, address, plan, options)) for address, plan in found
+            (address, partial(_undo_one, saver, address, plan, options)) for address, plan in plans
         )
         results = (_done(options, outcomes, *act) for act in each_of(options, acts, "done"))
         end = "." if options.apply else " (nothing was undone)."
-        none = "" if found else "no thread has a repair to undo"
-        text = "no thread was finished" if found else none
+        none = "" if plans else "no thread has a repair to undo"
+        text = "no thread was finished" if plans else none
         print_threads(options, results, lambda: (_total(outcomes) or text) + end)
     return exit_code({**outcomes, "repaired": 0}, options)
 

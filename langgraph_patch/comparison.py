@@ -72,12 +72,12 @@ def rows_of(patch: Values) -> Iterator[Row]:
     # A name that no message has: what is new or was moved is beside nothing.
     others = [None if c.kind in (*_NEW, "moved") else _identity(c.message) for c in after]
     for kind, *ends in SequenceMatcher(None, names, others, autojunk=False).get_opcodes():
-        indexes, places = range(*ends[:2]), range(*ends[2:])
+        old, new = range(*ends[:2]), range(*ends[2:])
         if kind == "equal":
-            yield from (Row(i, before[i], after[j]) for i, j in zip(indexes, places, strict=True))
+            yield from (Row(i, before[i], after[j]) for i, j in zip(old, new, strict=True))
         else:
-            yield from (Row(None, None, after[place]) for place in places)
-            yield from (Row(index, before[index]) for index in indexes)
+            yield from (Row(None, None, after[j]) for j in new)
+            yield from (Row(i, before[i]) for i in old)
 
 
 def cells_of(history: Sequence[Any], defects: Iterable[Values]) -> list[Cell]:
@@ -124,12 +124,12 @@ def folded(rows: Sequence[Row]) -> Iterator[Row | int]:
         [6, 6, 7, 8]
     """
     marked = [
-        place for place, row in enumerate(rows) if any(cell and cell.kind for cell in row[1:])
+        number for number, row in enumerate(rows) if any(cell and cell.kind for cell in row[1:])
     ] or [len(rows)]  # behind the end, so that the last rows are near it
-    shown = {near for place in marked for near in range(place - _CONTEXT, place + _CONTEXT + 1)}
+    shown = {near for number in marked for near in range(number - _CONTEXT, number + _CONTEXT + 1)}
     for is_shown, group in groupby(range(len(rows)), shown.__contains__):
-        places = list(group)
-        yield from (rows[place] for place in places) if is_shown else [len(places)]
+        numbers = list(group)
+        yield from (rows[number] for number in numbers) if is_shown else [len(numbers)]
 
 
 def lines_of(message: Values) -> Iterator[str]:

@@ -63,7 +63,7 @@ def _width() -> int:
 def print_threads(
     options: Namespace, results: Iterable[Mapping[str, Any]], totals: Callable[[], str]
 ) -> None:
-    """Print the values of each thread as found, or a table at the end, damaged threads first.
+    """Print the values of each thread as counts, or a table at the end, damaged threads first.
 
     In a pipe, the columns of the table have tabs between them. The totals and the table are
     printed however the command ends.
@@ -162,8 +162,8 @@ def database_name(location: str) -> str:
         >>> database_name("postgresql://bob:s3cret@db.example/app?sslmode=require")
         'postgresql://db.example/app'
     """
-    found = _ADDRESS.fullmatch(location)
-    return found[1] + found[2] if found else masked(location)
+    parts = _ADDRESS.fullmatch(location)
+    return parts[1] + parts[2] if parts else masked(location)
 
 
 _DAMAGE: Mapping[Any, str] = {
@@ -176,50 +176,51 @@ _DAMAGE: Mapping[Any, str] = {
 STATUSES = ("damaged", "paused", "unreadable", "healthy")
 
 
-def count_report(found: Counter[str], report: ThreadReport) -> None:
+def count_report(counts: Counter[str], report: ThreadReport) -> None:
     """Count one history in the totals that `summary` prints."""
-    found["all"] += 1
-    found[report.status] += 1
+    counts["all"] += 1
+    counts[report.status] += 1
     # A history that is unreadable may have the key.
-    found["with the key"] += report.messages is not None or report.status == "unreadable"
+    counts["with the key"] += report.messages is not None or report.status == "unreadable"
     if report.patch:
         signs = [(each.kind, each.cause, each.defect) for each in report.patch.changes]
-        found.update({str(sign) for each in signs for sign in each if sign in _DAMAGE})
+        counts.update({str(sign) for each in signs for sign in each if sign in _DAMAGE})
     if report.status == "paused":
-        found["waiting with damage"] += bool(report.defects)
-        found["oldest pause"] = max(found["oldest pause"], int(report.age or 0))
+        counts["waiting with damage"] += bool(report.defects)
+        counts["oldest pause"] = max(counts["oldest pause"], int(report.age or 0))
 
 
-def summary(found: Counter[str]) -> str:
+def summary(counts: Counter[str]) -> str:
     """What a scan found; empty if it found no history.
 
     Such as "60 of 200 histories are damaged: 41 with recoverable results, 12 unknown". The numbers
     behind the colon are those of histories with such a change.
     """
-    if not found["with the key"]:
+    if not counts["with the key"]:
         return ""
-    damaged, pauses = found["damaged"], found["paused"]
-    kinds = ", ".join(f"{found[kind]:,} {text}" for kind, text in _DAMAGE.items() if found[kind])
-    parts = [f"{damaged:,} of {found['all']:,} histories {'is' if damaged == 1 else 'are'} damaged"]
+    damaged, pauses = counts["damaged"], counts["paused"]
+    kinds = ", ".join(f"{counts[kind]:,} {text}" for kind, text in _DAMAGE.items() if counts[kind])
+    are = "is" if damaged == 1 else "are"
+    parts = [f"{damaged:,} of {counts['all']:,} histories {are} damaged"]
     parts[0] += f": {kinds}" if kinds else ""
     if pauses:
-        age = view.age_in_words(found["oldest pause"])
+        age = view.age_in_words(counts["oldest pause"])
         parts.append(f"{pauses:,} wait{'s' * (pauses == 1)} for a human, the oldest for {age}")
     others = ("waiting with damage", "unreadable")
-    parts += [f"{found[kind]:,} {kind}" for kind in others if found[kind]]
+    parts += [f"{counts[kind]:,} {kind}" for kind in others if counts[kind]]
     return "; ".join(parts) + "."
 
 
-def totals_of(found: Counter[str], options: Namespace) -> dict[str, Any]:
+def totals_of(counts: Counter[str], options: Namespace) -> dict[str, Any]:
     """The same as JSON values."""
     return {
         "database": database_name(options.database),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "totals": {
-            "histories": found["all"],
-            **{status: found[status] for status in STATUSES},
-            "paused_with_damage": found["waiting with damage"],
-            "by_kind": {kind: found[kind] for kind in _DAMAGE if found[kind]},
+            "histories": counts["all"],
+            **{status: counts[status] for status in STATUSES},
+            "paused_with_damage": counts["waiting with damage"],
+            "by_kind": {kind: counts[kind] for kind in _DAMAGE if counts[kind]},
         },
     }
 
@@ -242,29 +243,29 @@ _SKIPPED = ("unreadable", "refused", "young", "moved")
 _LEFT = ("damaged", "waiting with damage", "planned", "beyond --limit")
 
 
-def is_found(found: Counter[str], options: Namespace) -> bool:
+def has_histories(counts: Counter[str], options: Namespace) -> bool:
     """Whether a history was found; says so if no thread matches.
 
     Raises:
         OptionError: If none has the key: nothing is called healthy that nobody looked at.
     """
-    if not found["all"]:
+    if not counts["all"]:
         tell(options, "no thread matches.")
-    elif not found["with the key"]:
+    elif not counts["with the key"]:
         raise OptionError(
-            f"none of {found['all']:,} histories has a state key {options.messages_key!r}: select "
+            f"none of {counts['all']:,} histories has a state key {options.messages_key!r}: select "
             f"other threads, or name the key with --messages-key."
         )
-    return bool(found["all"])
+    return bool(counts["all"])
 
 
-def exit_code(found: Mapping[str, int], options: Namespace) -> int:
+def exit_code(counts: Mapping[str, int], options: Namespace) -> int:
     """The exit code for statuses or outcomes; says the next step for each."""
     for state, step in _NEXT.items():
-        if found.get(state):
+        if counts.get(state):
             tell(options, f"next for {state}: {step}.")
-    left = ", ".join(f"{found[each]:,} {each}" for each in _LEFT if found.get(each))
-    if any(map(found.get, _SKIPPED)):
+    left = ", ".join(f"{counts[each]:,} {each}" for each in _LEFT if counts.get(each))
+    if any(map(counts.get, _SKIPPED)):
         if left:
             tell(options, f"exit code 3 takes precedence over 1, which stands for: {left}.")
         return REFUSED

@@ -178,13 +178,13 @@ def changes_in_words(changes: Iterable[Values]) -> str:
         >>> changes_in_words([mail, wire])
         'recovers result of mail; placeholder for wire (failed)'
     """
-    found = Counter(
+    texts = Counter(
         f"{_KINDS[change['kind']][2]} "
         + (change["name"] or ("a call" if change["tool_call_id"] else "a message"))
         + (f" ({change['cause']})" if change["cause"] else "")
         for change in changes
     )
-    return "; ".join(f"{text} ({n} times)" if n > 1 else text for text, n in found.items())
+    return "; ".join(f"{text} ({n} times)" if n > 1 else text for text, n in texts.items())
 
 
 def age_in_words(seconds: float | None) -> str:

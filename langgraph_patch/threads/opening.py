@@ -133,8 +133,7 @@ def _open_sqlite(
 
 def _mode_of(path: Path, *, write: bool) -> str:
     """How a file is opened: one that may only be read has no log, or it would not be read."""
-    places = (path, path.parent)
-    if all(os.access(place, os.W_OK) for place in places):
+    if all(os.access(each, os.W_OK) for each in (path, path.parent)):
         # A file that is opened for reading alone leaves a log that its owner cannot delete.
         return "mode=rw"
     logs = [Path(f"{path}{end}") for end in ("-wal", "-journal")]
@@ -324,7 +323,7 @@ def _open_server(url: str) -> Iterator[LangGraphServer]:
         OptionError: If the URL holds a user or has no valid port, or a header is not
             `Name: value`.
     """
-    if not _names_a_place(url):
+    if not _is_plain_url(url):
         raise OptionError(
             f"The URL holds a user or a password, or its port is no number: put the header that "
             f"your server expects into the environment variable {_HEADERS}."
@@ -338,7 +337,7 @@ def _open_server(url: str) -> Iterator[LangGraphServer]:
         yield LangGraphServer(client)
 
 
-def _names_a_place(url: str) -> bool:
+def _is_plain_url(url: str) -> bool:
     """Whether a URL has no user, and a port that can be read: a part of a password cannot."""
     try:
         parts = urlsplit(url)

@@ -98,7 +98,7 @@ def repair_thread(
         ThreadError: If there is no such thread, if the namespace belongs to one run of a node, or
             if the checkpoint cannot be read. The threads of a LangGraph Server are not repaired
             over its API.
-        GraphError: If a graph was passed in the place of its checkpointer, or if there is no such
+        GraphError: If a graph was passed instead of its checkpointer, or if there is no such
             state key.
         OptionError: If an option has an invalid value, or the checkpointer is asynchronous.
         MessagesError: If the value of `messages_key` is not a list of messages.

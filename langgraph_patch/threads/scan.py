@@ -61,7 +61,7 @@ def scan_threads(
     Raises:
         ThreadError: If one of `thread_ids` does not exist (on a server it is `unreadable`), or if
             the threads of the checkpointer cannot be listed.
-        GraphError: If a graph was passed in the place of its checkpointer.
+        GraphError: If a graph was passed instead of its checkpointer.
         OptionError: If an option has an invalid value, or the checkpointer is asynchronous.
         Exception: What a database or a server raises that fails.
 

@@ -41,7 +41,7 @@ def undo_repair(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> str:
     Raises:
         ThreadError: If there is no such thread, if a repair did not write its newest checkpoint,
             or if the checkpointer cannot delete single checkpoints, as one in memory.
-        GraphError: If a graph was passed in the place of its checkpointer.
+        GraphError: If a graph was passed instead of its checkpointer.
         OptionError: If `saver` is no synchronous checkpointer.
         Exception: What the checkpointer raises. If the thread may have been written before that,
             the error has a note that says so.
