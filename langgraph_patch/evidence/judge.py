@@ -29,8 +29,9 @@ from langgraph.types import Send
 
 from langgraph_patch._langgraph_graphs import runs_after_model
 from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
-from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
+from langgraph_patch.evidence.superstep import Superstep, Task, text_of_error
 from langgraph_patch.evidence.window import Sighting, Window, is_version, label
+from langgraph_patch.evidence.writes import is_real
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 

@@ -14,7 +14,8 @@ from langgraph_patch._langgraph_storage import whole_value
 from langgraph_patch._sansio import IOGenerator, IORequest, method_request
 from langgraph_patch.errors import EvidenceError, MessagesError
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.evidence.superstep import Superstep, fold, superstep_of
+from langgraph_patch.evidence.superstep import Superstep, superstep_of
+from langgraph_patch.evidence.writes import fold
 from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.patch import as_messages
 

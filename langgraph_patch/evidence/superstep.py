@@ -7,19 +7,18 @@ pending write of another task comes from `update_state`, from a `@task`, or from
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.types import Command, Interrupt, Overwrite, Send
+from langgraph.types import Interrupt, Overwrite, Send
 
 from langgraph_patch._langgraph_graphs import runs_after_model, sent_call
 from langgraph_patch._langgraph_storage import (
@@ -36,22 +35,13 @@ from langgraph_patch._langgraph_storage import (
     triggered_node,
     whole_value,
 )
-from langgraph_patch.errors import MessagesError
 from langgraph_patch.evidence.address import Address
+from langgraph_patch.evidence.writes import returned_messages, written_messages
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.damaged_fields import corrected
-from langgraph_patch.history.patch import as_messages
-from langgraph_patch.history.placeholders import (
-    is_client_fake,
-    is_foreign_placeholder,
-    is_placeholder,
-)
 
 _OF_UNFINISHED = (INTERRUPT, ERROR, ERROR_SOURCE, RESUME, RETURN)
 """What a task may write before its node returns."""
-
-_ROLES = ("human", "user", "ai", "assistant", "system", "developer")
-"""The roles of a message that an application writes as a pair of a role and a text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +72,7 @@ class Task:
     def messages(self) -> list[BaseMessage]:
         """The messages that it wrote to the history."""
         values = (value for channel, value in self.writes if channel == self.step.messages_key)
-        return [corrected(message) for value in values for message in _written(value)]
+        return [corrected(message) for value in values for message in written_messages(value)]
 
     @cached_property
     def calls_made(self) -> list[tuple[AIMessage, Call]]:
@@ -95,7 +85,9 @@ class Task:
         """The messages that it returned as a `@task`, or that a repair showed to clients."""
         values = (value for channel, value in self.writes if channel == RETURN)
         found = (
-            message for value in values for message in _returned(value, self.step.messages_key)
+            message
+            for value in values
+            for message in returned_messages(value, self.step.messages_key)
         )
         return [corrected(message) for message in found]
 
@@ -340,61 +332,6 @@ def superstep_of(
     source = None if child is None else child.source
     light = saved._replace(checkpoint=checkpoint)
     return Superstep(light, messages_key, history, values, source, is_gap)
-
-
-def fold(history: Iterable[BaseMessage], writes: Iterable[object]) -> list[BaseMessage]:
-    """A history after writes, as the reducers of a `DeltaChannel` make it.
-
-    Raises:
-        MessagesError: If something in it is no message.
-    """
-    state: dict[object, BaseMessage] = {m.id or id(m): m for m in history}
-    for write in writes:
-        if isinstance(write, Overwrite):
-            state = {}
-        for message in _written_messages(write):
-            if message.id == REMOVE_ALL_MESSAGES:
-                state = {}
-            elif isinstance(message, RemoveMessage):
-                state.pop(message.id, None)
-            else:
-                state[message.id or id(message)] = message
-    return list(state.values())
-
-
-def _written_messages(value: object) -> list[BaseMessage]:
-    """The messages of one write to the history: a list, or one of any form that LangChain knows."""
-    value = (value.value or []) if isinstance(value, Overwrite) else value
-    is_pair = isinstance(value, list) and [*map(type, value)] == [str, str] and value[0] in _ROLES
-    return as_messages(value if isinstance(value, list) and not is_pair else [value])
-
-
-def _written(value: object) -> list[BaseMessage]:
-    with contextlib.suppress(MessagesError):  # LangGraph would have raised it too
-        return _written_messages(value)
-    return []
-
-
-def _returned(value: object, messages_key: str) -> Iterator[BaseMessage]:
-    """The messages in what a `@task` returned: texts are none."""
-    if isinstance(value, BaseMessage):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _returned(part, messages_key)
-    elif isinstance(value, Command):
-        yield from _returned(value.update, messages_key)
-    elif isinstance(value, dict) and messages_key in value:
-        yield from _returned(value[messages_key], messages_key)
-    elif isinstance(value, dict):
-        yield from _written(value)
-
-
-def is_real(message: BaseMessage) -> bool:
-    """Whether a message is what a tool returned, and no placeholder of anybody."""
-    if not isinstance(message, ToolMessage) or is_placeholder(message):
-        return False
-    return not (is_foreign_placeholder(message) or is_client_fake(message))
 
 
 # --- the tasks of a superstep -----------------------------------------------------------------

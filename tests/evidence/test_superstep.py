@@ -16,10 +16,9 @@ from langgraph_patch._langgraph_storage import NO_TASK, RETURN
 from langgraph_patch.evidence.superstep import (
     Superstep,
     Task,
-    fold,
-    is_real,
     superstep_of,
 )
+from langgraph_patch.evidence.writes import fold, is_real
 
 CALL = {"name": "t", "args": {}, "id": "c1", "type": "tool_call"}
 THREAD: Any = {"configurable": {"thread_id": "1"}}
