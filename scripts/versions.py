@@ -40,7 +40,7 @@ NOT_CORE = (
     "tests/evidence/test_nested.py",
     "tests/evidence/test_reconcile.py",
     "tests/evidence/test_abandoned_turns.py",
-    "tests/threads/test_server_threads.py",
+    "tests/threads/test_server.py",
 )
 
 TOOLS = ("aiosqlite", "hypothesis", "pytest", "pytest-asyncio", "pytest-socket", "pytest-xdist")
