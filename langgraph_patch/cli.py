@@ -112,8 +112,6 @@ def _add_filters(add: Callable[..., Any]) -> None:
     text = "only histories that a scan finds so; repeatable"
     statuses = ("damaged", "paused", "unreadable", "healthy")
     add("--status", action="append", default=[], choices=statuses, help=text)
-    text = "only threads of a LangGraph Server with this in their metadata; repeatable"
-    add("--metadata", type=_pair, action="append", default=[], metavar="KEY=VALUE", help=text)
 
 
 def _add_show(add: Callable[..., Any]) -> None:
@@ -129,7 +127,6 @@ def _add_write(add: Callable[..., Any]) -> None:
 
 
 def _add_repair(add: Callable[..., Any]) -> None:
-    add("--graph", type=_no_graph, help=argparse.SUPPRESS)
     add("--limit", type=_positive, metavar="N", help="stop after N repairs")
     add("--diff", action="store_true", help="show what changes in each history")
     text = "what to do with threads that wait for a human (default: keep)"
@@ -141,13 +138,6 @@ def _add_repair(add: Callable[..., Any]) -> None:
     add("--no-recover", dest="recover", action="store_false", help=text)
     text = "a class of yours in stored states, as module:Class; repeatable"
     add("--trust", action="append", default=[], metavar="M:C", help=text)
-
-
-def _no_graph(_: str) -> NoReturn:
-    raise argparse.ArgumentTypeError(
-        "a repair needs no graph and writes messages only; other state keys are restored by the "
-        "next message of a graph with with_patching"
-    )
 
 
 def _location(text: str) -> str:
@@ -166,18 +156,11 @@ _SECONDS = {None: 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
 
 
 def _duration(text: str) -> timedelta:
-    if not (found := _DURATION.fullmatch(text)):
+    if not (parts := _DURATION.fullmatch(text)):
         raise argparse.ArgumentTypeError(
             f"{quoted(text)}: expected a time such as 90s, 30min, 2h or 3d"
         )
-    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, sign, value = text.partition("=")
-    if not (key and sign):
-        raise argparse.ArgumentTypeError(f"{quoted(text)}: expected KEY=VALUE")
-    return key, value
+    return timedelta(seconds=int(parts[1]) * _SECONDS[parts[2]])
 
 
 def _positive(text: str) -> int:
@@ -213,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not view.HAS_RICH:
         say("the commands need rich: pip install 'langgraph-patch[cli]'")
         return _BAD
-    from langgraph_patch import commands  # noqa: PLC0415 - imports LangGraph
+    from langgraph_patch import commands, output  # noqa: PLC0415 - imports LangGraph
 
     try:
         logger = logging.getLogger("langgraph")
@@ -225,12 +208,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _CLOSED
     except KeyboardInterrupt as stop:
-        say(f"stopped by Ctrl-C.{commands.notes_of(stop)}")
+        say(f"stopped by Ctrl-C.{output.notes_of(stop)}")
         return _STOPPED
     except Exception as error:  # any: a person reads one line; --debug raises it
         if options.debug:
             raise
         is_expected = isinstance(error, PatchError | OSError)
         text = str(error) if is_expected else f"{brief(error)} (see --debug)."
-        say(f"{text}{commands.notes_of(error)}")
+        say(f"{text}{output.notes_of(error)}")
         return _BAD

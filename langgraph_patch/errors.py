@@ -8,7 +8,6 @@
     |-- ModelError              patch_model(model) lacks an attribute of a chat model
     |-- UnfinishedError         a model does not finish its messages
     |-- StreamError             the chunks of a stream contradict each other
-    |-- RemovedError            a name that the package no longer has
     `-- ThreadError             a stored thread or its database cannot be read or repaired
         `-- StoreError          the database or the server itself failed
 
@@ -18,19 +17,7 @@ to do. It never repeats a value that may hold a password.
 """
 
 import re
-from collections.abc import Callable, Iterator
-from functools import wraps
-from typing import Any, TypeVar
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-_INSTEAD = {
-    "replace_foreign": (
-        "what deepagents writes is true since deepagents 0.7, and repair_thread replaces it where "
-        "a result is recorded"
-    ),
-}
-"""Options that there were -> what there is instead."""
+from collections.abc import Iterator
 
 _MAY_BE_SECRET = re.compile(r"@|://|password\s*=", re.IGNORECASE)
 
@@ -67,19 +54,7 @@ class MessagesError(PatchError, TypeError):
 
 
 class OptionError(PatchError, ValueError):
-    """An option has an invalid value, or is gone."""
-
-
-def refuses_gone_options(function: _F) -> _F:
-    """Decorate a function that had options which are gone: an `OptionError` says what to do."""
-
-    @wraps(function)
-    def checked(*args: Any, **options: Any) -> Any:
-        if gone := sorted(options.keys() & _INSTEAD.keys()):
-            raise OptionError(f"The option {gone[0]} is gone: {_INSTEAD[gone[0]]}. Leave it out.")
-        return function(*args, **options)
-
-    return checked  # type: ignore[return-value]  # the same signature
+    """An option has an invalid value."""
 
 
 class GraphError(PatchError, ValueError):
@@ -100,10 +75,6 @@ class UnfinishedError(PatchError):
 
 class StreamError(PatchError, ValueError):
     """The chunks of a stream contradict each other."""
-
-
-class RemovedError(PatchError, ImportError):
-    """A name that the package no longer has was imported; the text says what there is instead."""
 
 
 class ThreadError(PatchError):

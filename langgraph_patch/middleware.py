@@ -16,7 +16,6 @@ from langgraph.types import Command
 
 from langgraph_patch._langgraph import channels_of, current_config, runs_alone
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
-from langgraph_patch.errors import refuses_gone_options
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.node import last_turn
 from langgraph_patch.graph.refusal import Attempts, Histories, ask, joined
@@ -117,7 +116,6 @@ class PatchToolCallsMiddleware(_Base):
         ['ai', 'tool', 'ai']
     """
 
-    @refuses_gone_options
     def __init__(
         self,
         *,

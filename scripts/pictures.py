@@ -183,7 +183,7 @@ def record() -> str:
     bare, sent = paused(record=False), paused(record=True)
     question = "records a question to a human"
     unknown = all("may or may not have run" in text for text in bare.read)
-    if not unknown or bare.mails != 2 or bare.tasks != [question]:  # noqa: PLR2004 - what it says
+    if not unknown or bare.mails != 2 or bare.tasks != [question]:
         raise ValueError(bare)
     if sent.read[0] != "sent to bob" or sent.mails != 1 or sent.tasks[1] != question:
         raise ValueError(sent)

@@ -81,7 +81,6 @@ PAGES: dict[str, tuple[str, ...]] = {
         "threads.undo.undo_repair",
         "threads.reports.ThreadReport",
         "threads.reports.ThreadRepair",
-        "threads.server.LangGraphServer",
     ),
     "streaming": (
         STREAMING,

@@ -13,21 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from langchain.agents import create_agent
-from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.callbacks import BaseCallbackHandler, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
@@ -58,10 +54,6 @@ from support.versions import newer
 
 DeltaChannel = newer("langgraph.channels", "DeltaChannel")
 _messages_delta_reducer = newer("langgraph.graph.message", "_messages_delta_reducer")  # not public
-
-Parts = Sequence[Any]
-"""What a model sends in one turn: `AIMessageChunk`s, or errors to raise."""
-
 
 # --- what a model says ---------------------------------------------------------------------
 
@@ -156,12 +148,10 @@ class Desk:
 
     Attributes:
         did: How often each tool did its work, with which arguments: `"mail bob"`.
-        dies_in: The name of a tool in which the process kills itself.
         log: A file that `did` is also written to, for processes that are killed.
     """
 
     did: Counter[str] = field(default_factory=Counter)
-    dies_in: str = ""
     log: Path | None = None
 
     def note(self, work: str) -> None:
@@ -183,9 +173,6 @@ class Desk:
         @tool
         def wire(amount: int = 0) -> str:
             """Wire money, if a human agrees."""
-            if self.dies_in == "wire":
-                time.sleep(1)  # LangGraph stores the results of the calls beside this one
-                os.kill(os.getpid(), signal.SIGKILL)
             answer = interrupt(f"wire {amount}?")
             self.note(f"wire {amount}")
             return f"wired {amount}: {answer}"
@@ -527,26 +514,38 @@ def lines(messages: Sequence[BaseMessage]) -> list[str]:
     return found
 
 
-# --- killed processes -----------------------------------------------------------------------
+class Counting(InMemorySaver):
+    """Counts its queries and its checkpoints, by method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used: Counter[str] = Counter()
+
+    def get_tuple(self, config: Any) -> Any:
+        self.used["get_tuple"] += 1
+        return super().get_tuple(config)
+
+    def list(self, *args: Any, **options: Any) -> Iterator[Any]:
+        self.used["list"] += 1
+        yield from super().list(*args, **options)
+
+    def put(self, *args: Any) -> Any:
+        self.used["put"] += 1
+        return super().put(*args)
+
+    async def aget_tuple(self, config: Any) -> Any:
+        return self.get_tuple(config)
+
+    async def alist(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        for saved in self.list(*args, **options):
+            yield saved
 
 
-def kill(kind: str, database: Path, text: str = "go") -> Counter[str]:
-    """Run an agent in a process that dies in its tool `wire`, beside a mail to bob.
+class RunNames(BaseCallbackHandler):
+    """The name of each chain that starts, as a tracer sees it."""
 
-    Returns:
-        What its tools did.
-    """
-    log = database.with_suffix(".log")
-    log.touch()
-    code = f"import kit; kit.run_until_killed({kind!r}, {str(database)!r}, {text!r})"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, check=False)  # noqa: S603 - our own code
-    assert done.returncode == -signal.SIGKILL, done.returncode
-    return Counter(log.read_text().splitlines())
+    def __init__(self) -> None:
+        self.names: list[str] = []
 
-
-def run_until_killed(kind: str, database: str, text: str) -> None:
-    """What the process of `kill` runs."""
-    desk = Desk(dies_in="wire", log=Path(database).with_suffix(".log"))
-    script = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
-    Agent(kind, script, saver=Path(database), desk=desk).say(text, durability="sync")
+    def on_chain_start(self, *_: Any, **kwargs: Any) -> None:
+        self.names.append(kwargs["name"])

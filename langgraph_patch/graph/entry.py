@@ -40,7 +40,7 @@ from langgraph_patch._langgraph_graphs import (
     take_routers,
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
-from langgraph_patch.errors import GraphError, MessagesError, refuses_gone_options
+from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.abandoned import NAME, Abandoned, abandoned_turns, repair_with_turns
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
@@ -121,7 +121,6 @@ class PatchNode(GeneratorRunnable):
     _output_keys: Collection[str] = ()
     _builder: Any = None
 
-    @refuses_gone_options
     def __init__(
         self,
         *,

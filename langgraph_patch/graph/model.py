@@ -21,7 +21,7 @@ from langgraph_patch._sansio import (
     run_async,
     run_sync,
 )
-from langgraph_patch.errors import MessagesError, ModelError, OptionError, refuses_gone_options
+from langgraph_patch.errors import MessagesError, ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.refusal import Attempts, Histories, ask
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
@@ -30,7 +30,6 @@ from langgraph_patch.history.patch import as_messages
 from langgraph_patch.history.placeholders import Placeholder
 
 
-@refuses_gone_options
 def patch_model(
     model: Runnable[Any, Any],
     *,

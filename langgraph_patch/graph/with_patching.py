@@ -31,7 +31,7 @@ from langgraph_patch._langgraph_graphs import (
     replace_runnable,
 )
 from langgraph_patch._langgraph_storage import ROOT_CHANNEL, state_keys
-from langgraph_patch.errors import GraphError, OptionError, refuses_gone_options
+from langgraph_patch.errors import GraphError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.abandoned import NAME
 from langgraph_patch.graph.coverage import (
@@ -63,7 +63,6 @@ GraphT = TypeVar(
 _Builder: TypeAlias = "StateGraph[Any, Any, Any, Any]"
 
 
-@refuses_gone_options
 def with_patching(
     graph: GraphT,
     *,

@@ -5,7 +5,7 @@ True for a damaged one. So it knows only LangChain's own message classes; a hist
 subclasses of them, chunks among them, goes to the repair, and so does one with texts among the
 content blocks. For speed, fields are read from a message's `__dict__`
 (pydantic's attribute lookup costs as much as the checks), and all ids are checked together at
-the end. Measure every change with `python tests/benchmarks core`.
+the end. Measure every change with `python scripts/benchmarks core`.
 """
 
 from __future__ import annotations

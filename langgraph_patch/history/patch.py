@@ -32,7 +32,7 @@ from typing import Any, cast
 
 from langchain_core.messages import BaseMessage, convert_to_messages
 
-from langgraph_patch.errors import MessagesError, OptionError, refuses_gone_options
+from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.changes import Change
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.json_values import json_value
@@ -88,7 +88,6 @@ class Patch:
         }
 
 
-@refuses_gone_options
 def patch_messages(
     messages: Sequence[Any],
     *,

@@ -15,35 +15,15 @@ What holds for all:
    checkpoint before a repair stays in the thread.
 """
 
-from typing import NoReturn
-
-from langgraph_patch.errors import RemovedError
 from langgraph_patch.threads.repair import repair_thread
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.scan import scan_threads
-from langgraph_patch.threads.server import LangGraphServer
 from langgraph_patch.threads.undo import undo_repair
 
 __all__ = [
-    "LangGraphServer",
     "ThreadRepair",
     "ThreadReport",
     "repair_thread",
     "scan_threads",
     "undo_repair",
 ]
-
-_ASYNCHRONOUS = {f"a{name}": name for name in ("repair_thread", "scan_threads", "undo_repair")}
-
-
-def __getattr__(name: str) -> NoReturn:
-    # An AttributeError would be replaced by "cannot import name ..." in an import.
-    if name in _ASYNCHRONOUS:
-        own = _ASYNCHRONOUS[name]
-        call = "lambda: [*scan_threads(saver)]" if own == "scan_threads" else f"{own}, saver, ..."
-        raise RemovedError(
-            f"langgraph_patch.threads has no {name}: open the database with a synchronous "
-            f"checkpointer (SqliteSaver, PostgresSaver), and call {own} in a thread: "
-            f"await asyncio.to_thread({call})."
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

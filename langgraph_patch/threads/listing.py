@@ -6,7 +6,6 @@ tables are queried, and any other checkpointer is asked for all of its checkpoin
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -85,29 +84,27 @@ def list_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) -> lis
         >>> list_addresses(InMemorySaver(), Selection())
         []
     """
-    include = selection.include
     if selection.thread_ids is None:
         addresses = _of_all(saver)
     else:
-        addresses = [
-            address for each in selection.thread_ids for address in _of_thread(saver, each)
-        ]
+        addresses = [each for own in selection.thread_ids for each in _of_thread(saver, own)]
+    include = selection.include
     return [each for each in addresses if include is None or include(each.thread_id)]
 
 
 def _of_thread(saver: BaseCheckpointSaver[Any], thread_id: str) -> list[Address]:
-    found: list[Address] = []
+    addresses: list[Address] = []
     with suppress(UnicodeEncodeError):  # no database can hold such an id
         if isinstance(saver, LangGraphServer):
-            found = [Address(thread_id)] if saver.exists(thread_id) else []
+            addresses = [Address(thread_id)]  # the report tells if there is none
         elif tables := _tables_of(saver):
             where = f"WHERE thread_id = {tables.parameter}"
-            found = _addresses(tables, saver, tables.addresses.format(where), (thread_id,))
+            addresses = _addresses(tables, saver, tables.addresses.format(where), (thread_id,))
         else:
-            found = _listed(saver, thread_id)
-    if not found:
+            addresses = _listed(saver, thread_id)
+    if not addresses:
         raise ThreadError(f"There is no thread {thread_id!r:.200}.")
-    return found
+    return addresses
 
 
 def _of_all(saver: BaseCheckpointSaver[Any]) -> list[Address]:
@@ -119,18 +116,14 @@ def _of_all(saver: BaseCheckpointSaver[Any]) -> list[Address]:
     return _addresses(tables, saver, tables.addresses.format(""))
 
 
-def list_marked(saver: BaseCheckpointSaver[Any]) -> list[Address]:
-    """The histories whose newest checkpoint may have the mark of a repair.
-
-    Only the metadata is searched, as text; also histories whose metadata cannot be read are listed.
+def check_deletes(saver: BaseCheckpointSaver[Any]) -> None:
+    """Check that single checkpoints can be deleted.
 
     Raises:
-        ThreadError: If the checkpointer cannot delete single checkpoints.
+        ThreadError: If they cannot.
     """
-    tables = _tables_of(saver)
-    if tables is None:
+    if _tables_of(saver) is None:
         raise _cannot_delete(saver, "no repair can be undone")
-    return _addresses(tables, saver, tables.marked)
 
 
 def delete_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> bool:
@@ -147,20 +140,9 @@ def delete_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> bool
     tables = _tables_of(saver)
     if tables is None:
         raise _cannot_delete(saver, f"the repair of thread {address.thread_id!r} cannot be undone")
-    place = address.thread_id, address.namespace, address.checkpoint_id
-    delete = (_DELETE.format(tables.parameter, tables.writes), place)
-    for seconds in (*_PAUSES, None):
-        try:
-            return bool(_execute(saver, tables, *tables.lock, delete))
-        except Exception as error:  # of a driver that may not be installed
-            if seconds is None or "LockNotAvailable" not in class_names(error, "psycopg"):
-                raise
-        time.sleep(seconds)
-    return False
-
-
-_PAUSES = (0.1, 0.5, 1.0, 2.0)
-"""The seconds before a deletion is tried again that another writer's lock has kept from running."""
+    names = address.thread_id, address.namespace, address.checkpoint_id
+    delete = (_DELETE.format(tables.parameter, tables.writes), names)
+    return bool(_execute(saver, tables, *tables.lock, delete))
 
 
 def _cannot_delete(saver: object, what: str) -> ThreadError:
@@ -191,7 +173,6 @@ class _Tables:
 
     Attributes:
         addresses: What lists the threads and their namespaces.
-        marked: The same, of histories whose newest checkpoint may have the mark of a repair.
         writes: The table of pending writes.
         parameter: A parameter of a statement.
         lock: Statements that let nobody write until the transaction ends.
@@ -199,7 +180,6 @@ class _Tables:
     """
 
     addresses: str
-    marked: str
     writes: str
     parameter: str
     lock: Sequence[tuple[str]]
@@ -233,9 +213,6 @@ _SQLITE = _Tables(
     # As bytes: SQLite stores any bytes as text.
     addresses="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB)
     FROM (SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {})""",
-    marked=f"""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM checkpoints AS c
-    WHERE (NOT json_valid(CAST(metadata AS TEXT))
-        OR instr(CAST(metadata AS TEXT), 'langgraph_patch') > 0) AND {_NEWEST}""",  # noqa: S608 - our names
     writes="writes",
     parameter="?",
     lock=(),  # one statement is a transaction
@@ -243,12 +220,10 @@ _SQLITE = _Tables(
 )
 _POSTGRES = _Tables(
     addresses="SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {}",
-    marked=f"""SELECT thread_id, checkpoint_ns FROM checkpoints AS c
-    WHERE metadata ->> 'langgraph_patch' = 'repair' AND {_NEWEST}""",  # noqa: S608 - our names
     writes="checkpoint_writes",
     parameter="%s",
     lock=(
-        ("SET LOCAL lock_timeout = '1s'",),  # others wait behind whoever waits for a lock
+        ("SET LOCAL lock_timeout = '1500ms'",),  # others wait behind whoever waits for a lock
         # Row locks are not enough: LangGraph inserts rows.
         ("LOCK TABLE checkpoints, checkpoint_writes IN SHARE ROW EXCLUSIVE MODE",),
     ),
@@ -267,36 +242,28 @@ def _tables_of(saver: Any) -> _Tables | None:
 # --- any other checkpointer --------------------------------------------------------------
 
 
-_ADVICE = "Name the threads: scan_threads(saver, thread_ids=[...])."
-
-
 def _listed(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:
     """The addresses of all checkpoints that a checkpointer lists."""
+    name, root = type(saver).__name__, Address(thread_id or "")
     config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
     try:
         listing = saver.list(None if thread_id is None else config)
-        found = sorted({_address_of(saved.config) for saved in listing})
+        named = sorted({_as_read(Address.of(saved.config)) for saved in listing})
     except Exception as error:  # any: not every checkpointer can list threads
         if thread_id is not None:  # some want a namespace too; every thread has the root
-            root = Address(thread_id)
             return [] if saver.get_tuple(root.config) is None else [root]
-        name = type(saver).__name__
         raise ThreadError(f"{name} cannot list its threads ({brief(error)}). {_ADVICE}") from error
-    if not found and thread_id is None and not isinstance(saver, InMemorySaver):
+    if not named and thread_id is None and not isinstance(saver, InMemorySaver):
         raise ThreadError(
-            f"{type(saver).__name__} lists no thread: it is empty, or it cannot list its threads. "
-            f"{_ADVICE}"
+            f"{name} lists no thread: it is empty, or it cannot list its threads. {_ADVICE}"
         )
-    return found
+    return named
 
 
-_EMPTY = "__empty__"
-"""What checkpointers of langgraph-checkpoint-redis store for the root namespace.
-
-`list` of the shallow ones returns it as it is stored, and then `get_tuple` finds nothing there.
-"""
+_ADVICE = "Name the threads: scan_threads(saver, thread_ids=[...])."
 
 
-def _address_of(config: RunnableConfig) -> Address:
-    address = Address.of(config)
-    return Address(address.thread_id, "" if address.namespace == _EMPTY else address.namespace)
+def _as_read(address: Address) -> Address:
+    # langgraph-checkpoint-redis lists the root namespace as it is stored, and does not find it so.
+    namespace = "" if address.namespace == "__empty__" else address.namespace
+    return Address(address.thread_id, namespace)

@@ -27,7 +27,6 @@ from langgraph_sdk import get_sync_client
 
 from langgraph_patch.errors import OptionError, StoreError, ThreadError, quoted
 from langgraph_patch.threads.server import LangGraphServer
-from langgraph_patch.threads.stored import SERVER_IS_READ
 
 
 def open_database(
@@ -50,7 +49,7 @@ def open_database(
 
     Raises:
         ThreadError: If there is no such database, or it holds no threads, or it would run code
-            when it is read. A LangGraph Server cannot be opened for writing.
+            when it is read.
         StoreError: If it fails while it is open.
         OptionError: If it is a PostgreSQL database, and psycopg is not installed.
 
@@ -65,8 +64,6 @@ def open_database(
     if target.startswith(("postgresql://", "postgres://")):
         return _open_postgres(target, used, write=write)
     if target.startswith(("http://", "https://")):
-        if write:
-            raise ThreadError(SERVER_IS_READ)
         return _open_server(target)
     is_uri = re.search(r"://|^\w+:/|@.*[:/]|password\s*=", target, re.IGNORECASE)
     if is_uri and not os.path.exists(target):  # noqa: PTH110 - never raises
@@ -136,8 +133,7 @@ def _open_sqlite(
 
 def _mode_of(path: Path, *, write: bool) -> str:
     """How a file is opened: one that may only be read has no log, or it would not be read."""
-    places = (path, path.parent)
-    if all(os.access(place, os.W_OK) for place in places):
+    if all(os.access(each, os.W_OK) for each in (path, path.parent)):
         # A file that is opened for reading alone leaves a log that its owner cannot delete.
         return "mode=rw"
     logs = [Path(f"{path}{end}") for end in ("-wal", "-journal")]
@@ -164,12 +160,8 @@ def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
                 f"{target!r} has a trigger {trigger[0]!r:.100}, which a write would run: repair "
                 f"its threads in Python, with the checkpointer of your application."
             )
-        return
-    columns = {row[1] for row in conn.execute("PRAGMA main.table_info(writes)")}
-    if "task_path" not in columns:
-        # Older versions have no such column. A view, seen by this connection only, adds it.
-        conn.execute("CREATE TEMP VIEW writes AS SELECT *, '' AS task_path FROM main.writes")
-    conn.execute("PRAGMA query_only = ON")
+    else:
+        conn.execute("PRAGMA query_only = ON")
 
 
 def _is_ordinary(conn: Any, table: str) -> bool:
@@ -331,7 +323,7 @@ def _open_server(url: str) -> Iterator[LangGraphServer]:
         OptionError: If the URL holds a user or has no valid port, or a header is not
             `Name: value`.
     """
-    if not _names_a_place(url):
+    if not _is_plain_url(url):
         raise OptionError(
             f"The URL holds a user or a password, or its port is no number: put the header that "
             f"your server expects into the environment variable {_HEADERS}."
@@ -345,7 +337,7 @@ def _open_server(url: str) -> Iterator[LangGraphServer]:
         yield LangGraphServer(client)
 
 
-def _names_a_place(url: str) -> bool:
+def _is_plain_url(url: str) -> bool:
     """Whether a URL has no user, and a port that can be read: a part of a password cannot."""
     try:
         parts = urlsplit(url)

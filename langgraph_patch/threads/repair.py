@@ -1,10 +1,10 @@
 """Repair one stored thread, or say why it is left as it is.
 
-There is one path: read, plan, stage, check, put, read back.
+There is one path, from top to bottom of this module: read, plan, check, stage, put, read back.
 
 1. Read the newest checkpoint, plan the repair of its history, and check that it may be written.
 2. Stage it in memory, with what finished tasks wrote: a repair that is written first would destroy
-   that (`staging`). Make one checkpoint of it, without tasks, and check that one.
+   that (`stage`). Make one checkpoint of it, without tasks, and check that one.
 3. Compare: is the checkpoint that was read still the newest? Then put the new one behind it, and
    read it back.
 
@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
@@ -36,29 +37,9 @@ from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import Patch, changes_history
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.threads.listing import delete_checkpoint
+from langgraph_patch.threads.read import StoredHistory, checked_address, checked_saver
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
-from langgraph_patch.threads.server import Activity
-from langgraph_patch.threads.staging import (
-    finished_work,
-    id_after,
-    new_checkpoint,
-    staged,
-    with_committed,
-)
-from langgraph_patch.threads.stored import (
-    activity_of,
-    address_of,
-    age_of,
-    are_same,
-    checked_saver,
-    history_of,
-    interrupts_of,
-    is_ambiguous,
-    other_checkpoint,
-    read_newest,
-    starts_tasks,
-    written_at,
-)
+from langgraph_patch.threads.stage import are_same, id_after, new_checkpoint, staged
 
 OnPause = Literal["keep", "abandon"]
 
@@ -117,7 +98,7 @@ def repair_thread(
         ThreadError: If there is no such thread, if the namespace belongs to one run of a node, or
             if the checkpoint cannot be read. The threads of a LangGraph Server are not repaired
             over its API.
-        GraphError: If a graph was passed in the place of its checkpointer, or if there is no such
+        GraphError: If a graph was passed instead of its checkpointer, or if there is no such
             state key.
         OptionError: If an option has an invalid value, or the checkpointer is asynchronous.
         MessagesError: If the value of `messages_key` is not a list of messages.
@@ -142,108 +123,66 @@ def repair_thread(
         >>> [m.type for m in graph.get_state(config).values["messages"]]
         ['ai', 'tool', 'human']
     """
+    if on_pause not in ("keep", "abandon"):
+        raise OptionError(f"on_pause={quoted(on_pause)}: expected 'keep' or 'abandon'.")
+    if not isinstance(min_age, int | float) or not 0 <= min_age < float("inf"):
+        raise OptionError(f"min_age={quoted(min_age)}: expected seconds, 0 or more.")
     repairer = Repairer(
         placeholder=placeholder,
         messages_key=messages_key,
         recover="required" if recover else False,
         reconcile=reconcile,
     )
-    options = _Options(repairer, on_pause, min_age, force)
-    saver = checked_saver(saver, server=False)
-    address = address_of(config)
-    base, blocked = _read_with_blocked(saver, address)
-    before, names = base.checkpoint["id"], (address.thread_id, address.namespace)
-    if reason := other_checkpoint(address, before):
-        return ThreadRepair(*names, "moved", reason, before=before)
-    thread = _Thread(options, address.newest, saver, base, blocked)
+    saver, address = checked_saver(saver, server=False), checked_address(config)
+    base, not_loaded = _read(saver, address, messages_key)
+    result = partial(ThreadRepair, address.thread_id, address.namespace, before=base.checkpoint_id)
+    if reason := base.differs_from(address):
+        return result("moved", reason)
     try:
-        patch, repaired, messages = _prepared(thread)
+        id_after(base)
+        patch = plan_repair(base, base.messages() or [], repairer)
+        _check_due(base, patch, on_pause, 0 if force else min_age)
+        _check_safe(base, on_pause, not_loaded)
+        patch, repaired = _stage(base, patch, repairer)
         if not dry_run:
-            _put(thread, repaired, messages)
+            _put(base, repaired, patch.messages)
     except Stopped as stop:
-        return ThreadRepair(*names, stop.outcome, stop.reason, before=before)
+        return result(stop.outcome, stop.reason)
     if dry_run:
-        return ThreadRepair(*names, "planned", None, patch, before)
-    return ThreadRepair(*names, "repaired", None, patch, before, repaired.checkpoint["id"])
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """The options of `repair_thread`, which documents them."""
-
-    repairer: Repairer
-    on_pause: OnPause
-    min_age: float
-    force: bool
-
-    def __post_init__(self) -> None:
-        if self.on_pause not in ("keep", "abandon"):
-            raise OptionError(f"on_pause={quoted(self.on_pause)}: expected 'keep' or 'abandon'.")
-        age = self.min_age
-        if not isinstance(age, int | float) or not 0 <= age < float("inf"):
-            raise OptionError(f"min_age={quoted(age)}: expected seconds, 0 or more.")
-
-
-@dataclass(frozen=True, slots=True)
-class _Thread:
-    """A thread under repair.
-
-    Attributes:
-        options: The options of the repair.
-        address: Names its newest checkpoint.
-        saver: Its checkpointer.
-        base: The checkpoint that is repaired; `blocked` are its classes that were not loaded.
-    """
-
-    options: _Options
-    address: Address
-    saver: BaseCheckpointSaver[Any]
-    base: CheckpointTuple
-    blocked: Sequence[str]
-
-    @property
-    def messages_key(self) -> str:
-        """The state key of the history."""
-        return self.options.repairer.messages_key
-
-    def plan(self, messages: list[BaseMessage]) -> Patch:
-        """The repair of a history of the thread."""
-        return plan_repair(self.saver, self.base.config, messages, self.options.repairer)
+        return result("planned", patch=patch)
+    return result("repaired", patch=patch, after=repaired.checkpoint["id"])
 
 
 # --- read --------------------------------------------------------------------------------
 
 
-def _read_with_blocked(
-    saver: BaseCheckpointSaver[Any], address: Address
-) -> tuple[CheckpointTuple, list[str]]:
+def _read(
+    saver: BaseCheckpointSaver[Any], address: Address, messages_key: str
+) -> tuple[StoredHistory, list[str]]:
     """The newest checkpoint, and the classes in it that LangGraph's serializer does not load."""
     events: list[Mapping[str, Any]] = []
     unregister = register_serde_event_listener(events.append)
     try:
-        saved = read_newest(saver, address)
+        base = StoredHistory.newest(saver, address, messages_key)
     finally:
         unregister()
+    versions = base.saved.checkpoint["channel_versions"]
+    if messages_key not in versions:
+        raise unknown_key_error(messages_key, versions)
     blocked = {f"{e['module']}:{e['name']}" for e in events if e["kind"] == "msgpack_blocked"}
-    return saved, sorted(blocked)
+    return base, sorted(blocked)
 
 
 # --- plan --------------------------------------------------------------------------------
 
 
-def plan_repair(
-    saver: BaseCheckpointSaver[Any],
-    config: RunnableConfig,
-    messages: list[BaseMessage],
-    repairer: Repairer,
-) -> Patch:
+def plan_repair(base: StoredHistory, messages: list[BaseMessage], repairer: Repairer) -> Patch:
     """The repair of a history, with what the checkpoints of the thread recorded.
 
     Recovered results name the effects on other state keys, which are not restored.
 
     Args:
-        saver: The checkpointer.
-        config: The checkpoint that has the history.
+        base: The checkpoint that has the history.
         messages: The history.
         repairer: Has the options of the repair.
 
@@ -252,11 +191,16 @@ def plan_repair(
     """
     reading, recovery = read_history(messages), Recovery()
     if repairer.recover:
-        key, calls = repairer.messages_key, reading.without_result
-        search = recover_evidence(
-            saver, config, reading.messages, calls, messages_key=key, required=True
+        recovery = run_sync(
+            recover_evidence(
+                base.saver,
+                base.saved.config,
+                reading.messages,
+                reading.without_result,
+                messages_key=base.messages_key,
+                required=True,
+            )
         )
-        recovery = run_sync(search)
     # The repair ends the pause that was found.
     evidence = {
         key: replace(finding, detail=None) if finding.detail == "paused" else finding
@@ -266,84 +210,51 @@ def plan_repair(
     return run_sync(repairer.repair_with(recovery, reading, {}, restore=False)).patch
 
 
-# --- check and stage ---------------------------------------------------------------------
+# --- check -------------------------------------------------------------------------------
 
 
-def _prepared(thread: _Thread) -> tuple[Patch, CheckpointTuple, list[BaseMessage]]:
-    """The patch, the checkpoint to write, and the history that it has.
-
-    Raises:
-        Stopped: If there is nothing to repair, or it may not be written.
-    """
-    base, key = thread.base, thread.messages_key
-    if key not in (known := base.checkpoint["channel_versions"]):
-        raise unknown_key_error(key, known)
-    id_after(base)
-    stored = history_of(thread.saver, base, key) or []
-    patch = thread.plan(stored)
-    _check_due(thread, patch, activity_of(thread.saver, base))
-    _check_safe(thread)
-    stage = staged(thread.saver, base, key, stored)
-    finished = finished_work(stage)
-    history = stage.history(finished)
-    ids = {message.id for message in history}
-    if lost := sum(message.id not in ids for message in stored):
-        raise Refused(
-            f"{lost} of its {len(stored)} messages would be lost: a finished node removes them"
-        )
-    messages = patch.messages
-    if not are_same(history, stored):
-        rest = thread.plan(history)
-        messages, patch = rest.messages, with_committed(patch, rest)
-    return patch, new_checkpoint(stage, finished, messages), messages
-
-
-def _check_due(thread: _Thread, patch: Patch, activity: Activity | None) -> None:
+def _check_due(base: StoredHistory, patch: Patch, on_pause: OnPause, min_age: float) -> None:
     """Check that there is something to repair, and that it may be written now."""
-    options = thread.options
-    if activity == "waiting" and options.on_pause == "keep":
+    activity = base.activity()
+    if activity == "waiting" and on_pause == "keep":
         raise Stopped(
             "paused", "it waits for a human: answer it, or abandon the pause (on_pause='abandon')"
         )
     if not changes_history(patch):
         ends = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
         raise Stopped("paused", ends) if activity else Stopped("healthy")
-    age = age_of(written_at(thread.base))
-    if age < options.min_age and not options.force:
+    if (age := base.age()) < min_age:
         raise Stopped(
             "young",
             f"its newest checkpoint is {age:.0f} s old and a tool may be running: wait until it is "
-            f"{options.min_age:.0f} s old, or force the repair",
+            f"{min_age:.0f} s old, or force the repair",
         )
 
 
-def _check_safe(thread: _Thread) -> None:
+def _check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str]) -> None:
     """Check that nothing depends on what only the graph of the application knows."""
-    options, base = thread.options, thread.base
-    if accepted_input(base) is not None:
+    if accepted_input(base.saved) is not None:
         raise Refused(
             "a run was stopped before its first superstep: continue it with invoke(None) first"
         )
-    if thread.blocked:
-        names = ", ".join(thread.blocked)
+    if not_loaded:
         raise Refused(
-            f"its state holds classes that were not loaded ({names}): allow them in the serializer "
-            f"of the checkpointer (--trust {thread.blocked[0]})"
+            f"its state holds classes that were not loaded ({', '.join(not_loaded)}): allow them "
+            f"in the serializer of the checkpointer (--trust {not_loaded[0]})"
         )
-    if is_ambiguous(thread.saver, base, thread.messages_key):
+    if base.is_ambiguous():
         raise Refused(
             f"all messages of its DeltaChannel were removed once, which the reducer of LangGraph "
             f"ignores and others obey: {_PATCHED} it"
         )
-    writes = base.pending_writes or ()
-    others = {*state_keys({channel for _, channel, _ in writes})} - {thread.messages_key}
-    if others:
+    channels = {channel for _, channel, _ in base.saved.pending_writes or ()}
+    if others := {*state_keys(channels)} - {base.messages_key}:
         named = ", ".join(map(repr, sorted(others)))
         raise Refused(
             f"finished tasks wrote the state key {named}: {_PATCHED} it and restores that"
         )
-    is_over = any(channel == ERROR for _, channel, _ in writes) or interrupts_of(base)
-    if options.on_pause == "keep" and starts_tasks(base) and not is_over:
+    is_over = ERROR in channels or base.interrupts()
+    if on_pause == "keep" and base.starts_tasks() and not is_over:
         raise Stopped(
             "paused",
             f"a run of it was stopped without a recorded error, or it waits at a breakpoint, which "
@@ -354,30 +265,75 @@ def _check_safe(thread: _Thread) -> None:
 _PATCHED = "with with_patching, the next message repairs"
 
 
+# --- stage -------------------------------------------------------------------------------
+
+
+def _stage(base: StoredHistory, patch: Patch, repairer: Repairer) -> tuple[Patch, CheckpointTuple]:
+    """The patch with what finished tasks wrote, and the checkpoint to write.
+
+    Raises:
+        Stopped: If it may not be written.
+    """
+    stored = patch.before
+    stage = staged(base, stored)
+    messages = stage.messages(stage.committed)
+    ids = {message.id for message in messages}
+    if lost := sum(message.id not in ids for message in stored):
+        raise Refused(
+            f"{lost} of its {len(stored)} messages would be lost: a finished node removes them"
+        )
+    if not are_same(messages, stored):
+        patch = _with_committed(patch, plan_repair(base, messages, repairer))
+    return patch, new_checkpoint(stage, patch.messages)
+
+
+def _with_committed(first: Patch, patch: Patch) -> Patch:
+    """The repair of a history to which finished tasks wrote, as one of the history before that.
+
+    Args:
+        first: The repair of the history before.
+        patch: The repair of the history with what they wrote.
+    """
+    ids = {message.id for message in first.before}
+    results = [m for m in patch.before if isinstance(m, ToolMessage) and m.id not in ids]
+    written = {message.tool_call_id: message for message in results}
+    kept = [
+        replace(change, kind="recovered", cause=None, after=written[change.tool_call_id])
+        for change in first.changes
+        if change.kind in ("inserted", "recovered") and change.tool_call_id in written
+    ]
+    return Patch(patch.messages, (*kept, *patch.changes), first.before)
+
+
 # --- put and read back -------------------------------------------------------------------
 
 
-def _put(thread: _Thread, repaired: CheckpointTuple, messages: Sequence[BaseMessage]) -> None:
+def _put(base: StoredHistory, repaired: CheckpointTuple, messages: Sequence[BaseMessage]) -> None:
     """Write the checkpoint, if nothing was written since the repair began, and read it back."""
-    saver, base, checkpoint = thread.saver, thread.base, repaired.checkpoint
-    if _identity(base) != _identity(read_newest(saver, thread.address)):
+    saver, checkpoint = base.saver, repaired.checkpoint
+    address = Address.of(base.saved.config)
+    if _identity(base) != _identity(StoredHistory.newest(saver, address)):
         raise Stopped("moved", _MOVED)
-    old = base.checkpoint["channel_versions"]
+    old = base.saved.checkpoint["channel_versions"]
     new = {k: v for k, v in checkpoint["channel_versions"].items() if v != old.get(k)}
-    with maybe_written(thread.address):
-        saver.put(base.config, checkpoint, repaired.metadata, new)
-        newest = read_newest(saver, thread.address)
-        if newest.checkpoint["id"] != checkpoint["id"]:
+    with maybe_written(address):
+        saver.put(base.saved.config, checkpoint, repaired.metadata, new)
+        newest = StoredHistory.newest(saver, address, base.messages_key)
+        if newest.checkpoint_id != checkpoint["id"]:
             raise Stopped("moved", _MOVED)
-        read = history_of(saver, newest, thread.messages_key) or []
-        if starts_tasks(newest) or not are_same(read, messages):
-            delete_checkpoint(saver, replace(thread.address, checkpoint_id=checkpoint["id"]))
+        if newest.starts_tasks() or not are_same(newest.messages() or [], messages):
+            delete_checkpoint(saver, replace(address, checkpoint_id=checkpoint["id"]))
             raise Refused("the database did not return what was written to it")
 
 
 _MOVED = (
     "something else wrote to it during the repair, and that write takes precedence: scan it again"
 )
+
+
+def _identity(base: StoredHistory) -> tuple[str, list[Any]]:
+    """The id of a checkpoint, and the pending writes without their values, which may differ."""
+    return base.checkpoint_id, [write[:2] for write in base.saved.pending_writes or ()]
 
 
 @contextmanager
@@ -388,13 +344,5 @@ def maybe_written(address: Address) -> Iterator[None]:
     except Stopped:
         raise
     except BaseException as error:
-        error.add_note(f"{MAYBE_WRITTEN} {address.thread_id!r}")
+        error.add_note(f"May have been written: thread {address.thread_id!r}")
         raise
-
-
-MAYBE_WRITTEN = "May have been written: thread"
-
-
-def _identity(saved: CheckpointTuple) -> tuple[str, list[Any]]:
-    """The id of a checkpoint, and the pending writes without their values, which may differ."""
-    return saved.checkpoint["id"], [write[:2] for write in saved.pending_writes or ()]

@@ -12,30 +12,20 @@ from datetime import datetime
 from typing import Any
 
 from langchain_core.messages import BaseMessage, ToolMessage
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_sdk.client import SyncLangGraphClient
 
-from langgraph_patch._langgraph_storage import task_of_namespace
 from langgraph_patch.errors import EvidenceError, is_store_failure
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
 from langgraph_patch.history.placeholders import is_foreign_placeholder, is_placeholder
-from langgraph_patch.threads.listing import Selection, list_addresses
+from langgraph_patch.threads.listing import Selection
+from langgraph_patch.threads.read import StoredHistory, checked_saver, read_each, reason_of
 from langgraph_patch.threads.repair import plan_repair
 from langgraph_patch.threads.reports import ThreadReport
 from langgraph_patch.threads.server import LangGraphServer
-from langgraph_patch.threads.stored import (
-    activity_of,
-    age_of,
-    checked_saver,
-    history_of,
-    interrupts_of,
-    is_repair,
-    reason_of,
-    written_at,
-)
 
 
 def scan_threads(
@@ -55,8 +45,7 @@ def scan_threads(
 
     Args:
         saver: The checkpointer, synchronous. It is only read. For the threads of a LangGraph
-            Server: the client (`langgraph_sdk.get_sync_client`), or a `LangGraphServer`, which
-            filters them.
+            Server: the client (`langgraph_sdk.get_sync_client`).
         messages_key: The state key of the history. Default: `"messages"`.
         thread_ids: The ids of the threads to report on; needed if the checkpointer cannot list its
             threads. Default: all threads.
@@ -70,9 +59,9 @@ def scan_threads(
         asked for, and none is kept in memory.
 
     Raises:
-        ThreadError: If one of `thread_ids` does not exist, or if the database cannot list its
-            threads.
-        GraphError: If a graph was passed in the place of its checkpointer.
+        ThreadError: If one of `thread_ids` does not exist (on a server it is `unreadable`), or if
+            the threads of the checkpointer cannot be listed.
+        GraphError: If a graph was passed instead of its checkpointer.
         OptionError: If an option has an invalid value, or the checkpointer is asynchronous.
         Exception: What a database or a server raises that fails.
 
@@ -90,8 +79,7 @@ def scan_threads(
         >>> [str(report) for report in scan_threads(graph.checkpointer)]
         ["'1': damaged - inserted 'wire' 'c1' (unknown)"]
     """
-    selection = Selection(thread_ids, include, since)
-    return scan_selected(saver, selection, messages_key=messages_key)
+    return scan_selected(saver, Selection(thread_ids, include, since), messages_key=messages_key)
 
 
 def scan_selected(
@@ -111,101 +99,77 @@ def scan_selected(
             with a defect, or with a placeholder that a search may replace, is reported as damaged
             without a patch. Default: True.
     """
-    repairer = Repairer(messages_key=messages_key, recover="required")
+    repairer = Repairer(messages_key=messages_key, recover="required" if search else False)
     checked = checked_saver(saver, server=True)
-    return _reports(checked, selection, repairer, search)
+    return read_each(
+        checked,
+        selection,
+        lambda address: _report(checked, address, selection, repairer),
+        _unreadable,
+    )
 
 
-def _reports(
-    saver: BaseCheckpointSaver[Any],
-    selection: Selection,
-    repairer: Repairer,
-    search: bool,  # noqa: FBT001 - of this module
-) -> Iterator[ThreadReport]:
-    for address in list_addresses(saver, selection):
-        if task_of_namespace(address.namespace) is not None:
-            continue
-        report = _report(saver, address, selection, repairer, search=search)
-        if report is not None:
-            yield report
-
-
-# --- one history -------------------------------------------------------------------------
+def _unreadable(address: Address, reason: str) -> ThreadReport:
+    return ThreadReport(address.thread_id, address.namespace, "unreadable", reason=reason)
 
 
 def _report(
-    saver: BaseCheckpointSaver[Any],
-    address: Address,
-    selection: Selection,
-    repairer: Repairer,
-    *,
-    search: bool,
+    saver: BaseCheckpointSaver[Any], address: Address, selection: Selection, repairer: Repairer
 ) -> ThreadReport | None:
     """The report on one history; None if it is older than what is asked for."""
-    names = address.thread_id, address.namespace
-    try:
-        saved = saver.get_tuple(address.config)
-        if saved is not None:
-            if selection.since and not selection.has_time(written_at(saved)):
-                return None
-            return _report_on(saver, address, saved, repairer, search=search)
-        if isinstance(saver, LangGraphServer) and saver.exists(address.thread_id):
-            return ThreadReport(*names, "healthy")  # it has never run
-        return ThreadReport(*names, "unreadable", reason="it was deleted during the scan")
-    except Exception as error:  # any: what is stored may make every constructor fail
-        if is_store_failure(error):
-            raise
-        return ThreadReport(*names, "unreadable", reason=reason_of(error))
-
-
-def _report_on(
-    saver: BaseCheckpointSaver[Any],
-    address: Address,
-    saved: CheckpointTuple,
-    repairer: Repairer,
-    *,
-    search: bool,
-) -> ThreadReport:
-    activity = activity_of(saver, saved)
-    history = history_of(saver, saved, repairer.messages_key)
-    written = written_at(saved)
+    saved = saver.get_tuple(address.config)
+    if saved is None:
+        if isinstance(saver, LangGraphServer):  # it would refuse the request
+            return ThreadReport(address.thread_id, "", "healthy")  # it has never run
+        return _unreadable(address, "it was deleted during the scan")
+    stored = StoredHistory(saver, saved, repairer.messages_key)
+    written = stored.written()
+    if not selection.has_time(written):
+        return None
+    messages = stored.messages()
     report = ThreadReport(
         address.thread_id,
         address.namespace,
         "healthy",
-        checkpoint_id=saved.checkpoint["id"],
-        age=age_of(written),
+        checkpoint_id=stored.checkpoint_id,
+        age=stored.age(),
         written=written.isoformat(timespec="seconds") if written else None,
-        messages=None if history is None else len(history),
-        repaired=is_repair(saved),
+        messages=None if messages is None else len(messages),
+        repaired=stored.is_repair(),
     )
-    reading = _read(history or [], leaves_open=activity is not None)
+    return _with_status(report, stored, messages or [], repairer)
+
+
+def _with_status(
+    report: ThreadReport, stored: StoredHistory, messages: list[BaseMessage], repairer: Repairer
+) -> ThreadReport:
+    """The report on a history, with its status, what is wrong with it and what a repair does."""
+    activity = stored.activity()
+    reading = _read(messages, leaves_open=activity is not None)
     defects = patch_reading(reading).changes if reading else ()
     if activity == "waiting":
-        return replace(
-            report, status="paused", defects=defects, asks=tuple(interrupts_of(saved).values())
-        )
+        asks = tuple(stored.interrupts().values())
+        return replace(report, status="paused", defects=defects, asks=asks)
     if reading is None or (activity and not defects):
         return report
-    if not search:
-        return replace(report, status="damaged", defects=defects)
+    damaged = replace(report, status="damaged", defects=defects)
+    if not repairer.recover:
+        return damaged
     try:
-        patch = plan_repair(saver, saved.config, history or [], repairer)
+        patch = plan_repair(stored, messages, repairer)
     except EvidenceError as error:
         if is_store_failure(error):
             raise
         reason = f"its older checkpoints cannot be read: {reason_of(error.__cause__ or error)}"
-        report = replace(report, reason=reason)
         patch = patch_reading(replace(reading, leaves_open=False))
-    if not changes_history(patch):
-        return report
-    return replace(report, status="damaged", defects=defects, patch=patch)
+        report, damaged = replace(report, reason=reason), replace(damaged, reason=reason)
+    return replace(damaged, patch=patch) if changes_history(patch) else report
 
 
-def _read(history: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
+def _read(messages: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
     """A history that a repair may change: it has a defect, or a placeholder to search for."""
-    reading = read_if_damaged(history, leaves_open=leaves_open)
-    results = (message for message in history if isinstance(message, ToolMessage))
+    reading = read_if_damaged(messages, leaves_open=leaves_open)
+    results = (message for message in messages if isinstance(message, ToolMessage))
     if reading is None and any(is_placeholder(m) or is_foreign_placeholder(m) for m in results):
-        return read_history(history, leaves_open=leaves_open)
+        return read_history(messages, leaves_open=leaves_open)
     return reading

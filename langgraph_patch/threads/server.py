@@ -3,8 +3,11 @@
 `LangGraphServer` is a checkpointer that is only read, through the client of `langgraph_sdk`. So a
 scan, and the search for recorded results, need no code of their own.
 
-`server_json` makes the checkpoints. The answers to interrupts are in the list of runs only, and the
-checkpoints of a graph that a tool runs are not shown at all.
+The API has the state of each checkpoint and, of each task of the superstep that followed it, the
+path, the result, the error and the interrupts. `checkpoint_of` makes of these the checkpoint that a
+checkpointer would return. The API hides the versions of channels, the payload of a `Send`, answers
+to interrupts, and the checkpoints of a graph that a tool runs. What only these would show of a call
+is `unknown`.
 
 A server is not trusted: each answer must be about the thread that was asked for, and an answer
 that was not expected is an error in words. No error repeats a URL, which may hold a password.
@@ -13,78 +16,51 @@ that was not expected is an error in words. No error repeats a URL, which may ho
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
 
 import httpx
+from langchain_core.messages import messages_from_dict
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
-from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
+from langgraph.types import Interrupt, Send
 from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph_storage import (
+    NEWEST_FORMAT,
     NO_TASK,
+    ROOT_CHANNEL,
+    is_reserved,
+    send_index,
+    trigger_channel,
 )
-from langgraph_patch.errors import OptionError, StoreError, ThreadError, brief, quoted
+from langgraph_patch.errors import StoreError, ThreadError, brief
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.threads.server_json import checkpoint_of
 
 Activity = Literal["running", "waiting"]
 """Why the calls of the last message may still get their results."""
 
 _PAGE = 100
-"""How many threads or runs are asked for at once."""
+"""How many threads are asked for at once."""
 
 _ALL = 1000
 """How many checkpoints are asked for if the caller wants all."""
-
-_MOST_THREADS = 1_000_000
-"""How many threads are listed at most."""
 
 
 class LangGraphServer(BaseCheckpointSaver[str]):
     """The threads of a LangGraph Server, as a checkpointer that is only read.
 
-    Pass it, or the client alone, to `scan_threads`.
-
     Args:
         client: What `langgraph_sdk.get_sync_client` returned.
-        metadata: Scan only threads whose metadata contains these values. Default: all threads.
-        status: Scan only threads with this status of the server: `"idle"`, `"busy"`,
-            `"interrupted"` or `"error"`. A thread that died of its history has `"error"`.
-            Default: all threads.
-
-    Raises:
-        OptionError: If `client` is not such a client.
-
-    Examples:
-        >>> from langgraph_sdk import get_sync_client
-        >>> from langgraph_patch.threads import LangGraphServer
-        >>> client = get_sync_client(url="http://127.0.0.1:2024")
-        >>> failed = LangGraphServer(client, status="error")
-        >>> # for report in scan_threads(failed): print(report)
     """
 
-    def __init__(
-        self,
-        client: SyncLangGraphClient,
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        status: str | None = None,
-    ) -> None:
+    def __init__(self, client: SyncLangGraphClient) -> None:
         super().__init__()
-        if not isinstance(client, SyncLangGraphClient):
-            raise OptionError(
-                f"{quoted(client)} is a {type(client).__name__}: expected a synchronous client of "
-                f"a LangGraph Server, from langgraph_sdk.get_sync_client."
-            )
         self.client = client
-        filters = {"metadata": metadata, "status": status}
-        self.filters: dict[str, Any] = {key: value for key, value in filters.items() if value}
 
     # --- as a checkpointer ---------------------------------------------------------------
 
@@ -103,76 +79,53 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             StoreError: If the server fails.
             ThreadError: If it cannot read this thread, or answers for another one.
         """
-        address = Address.of(config or {})
-        before, limit = options.get("before"), options.get("limit") or _ALL
+        address, before = Address.of(config or {}), options.get("before")
         end = Address.of(before).checkpoint_id if before else None
         checkpoint: Any = {"checkpoint_ns": address.namespace}
         if address.checkpoint_id:
             checkpoint["checkpoint_id"] = address.checkpoint_id
-        found = self._ask(
+        checkpoints = self._ask(
             self.client.threads.get_history,
             address.thread_id,
-            limit=limit,
+            limit=options.get("limit") or _ALL,
             checkpoint=checkpoint,
             before=before,
             read=partial(_tuples_of, address.thread_id),
         )
-        # A server that answers another question must not keep a search from ending.
-        found = [
-            saved
-            for saved in found
-            if saved.checkpoint["id"] == (address.checkpoint_id or saved.checkpoint["id"])
-            and (not end or saved.checkpoint["id"] < end)
-        ]
-        if any(map(asks, found)):
-            # Only the list of runs shows answers. It does not show to which pause: an answer counts
-            # for each pause before it, so that a call is `unknown` rather than said to be waiting.
-            found = self._runs(
-                address.thread_id, _PAGE, ["created_at", "kwargs"], partial(_with_answers, found)
-            )
-        yield from found
+        for saved in checkpoints:
+            own = saved.checkpoint["id"]
+            # A server that answers another question must not keep a search from ending.
+            if own == (address.checkpoint_id or own) and (not end or own < end):
+                yield saved
 
     # --- threads -------------------------------------------------------------------------
 
-    def exists(self, thread_id: str) -> bool:
-        """Whether the server has a thread.
-
-        Only the request for the thread itself tells: a history may also be refused because the
-        graph of the thread is gone.
-        """
-        try:
-            return bool(self._thread(thread_id))
-        except _NoThreadError:
-            return False
-
     def thread_ids(self) -> Sequence[str]:
-        """The ids of the threads that the filters choose, sorted.
+        """The ids of all threads, sorted.
 
         Raises:
-            StoreError: If the pages list fewer threads than the server counts: it is wrong, or
+            ThreadError: If the pages list fewer threads than the server counts: it is wrong, or
                 threads were deleted meanwhile, which may hide others.
         """
-        threads = self.client.threads
-        count = self._ask(threads.count, **self.filters, read=int, fails=StoreError)
-        found: set[str] = set()
-        for offset in range(0, min(count, _MOST_THREADS) + _PAGE, _PAGE):
-            found |= self._ask(
-                threads.search,
-                **self.filters,
+        count = self._ask(self.client.threads.count, read=int)
+        ids = set[str]()
+        while len(ids) < count:
+            page = self._ask(
+                self.client.threads.search,
                 select=["thread_id"],
                 sort_by="thread_id",
                 sort_order="asc",
                 limit=_PAGE,
-                offset=offset,
-                read=lambda page: {str(each["thread_id"]) for each in page},
-                fails=StoreError,
+                offset=len(ids),
+                read=lambda threads: {str(each["thread_id"]) for each in threads},
             )
-        if len(found) >= count:
-            return sorted(found)
-        raise StoreError(
-            f"LangGraph Server listed {len(found)} of {count} threads, so some would be left out: "
-            f"try again, or choose fewer threads with LangGraphServer(status=, metadata=)."
-        )
+            if page <= ids:
+                raise ThreadError(
+                    f"LangGraph Server listed {len(ids)} of {count} threads, so some would be left "
+                    f"out: try again, or name the threads."
+                )
+            ids |= page
+        return sorted(ids)
 
     def activity(self, saved: CheckpointTuple) -> Activity | None:
         """Whether a run of a thread is in progress, or it waits for a human; None if neither.
@@ -181,96 +134,78 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             saved: The newest checkpoint of the thread. A superstep follows it.
         """
         thread_id = Address.of(saved.config).thread_id
-        if self._thread(thread_id)["status"] == "busy":
+        if self._status(thread_id) == "busy":
             return "running"
-        if asks(saved):
+        if any(channel == INTERRUPT for _, channel, _ in saved.pending_writes or ()):
             return "waiting"
         # The API hides the breakpoints of a graph. A run that stopped at one was successful.
-        status = self._runs(thread_id, 1, ["status"], lambda runs: runs[0]["status"] if runs else 0)
-        return "waiting" if status == "success" else None
+        ended_well = self._ask(
+            self.client.runs.list,
+            thread_id,
+            limit=1,
+            select=["status"],
+            read=lambda runs: bool(runs) and runs[0]["status"] == "success",
+        )
+        return "waiting" if ended_well else None
 
     # --- requests ------------------------------------------------------------------------
 
-    def _thread(self, thread_id: str) -> Any:
-        def read(thread: Any) -> Any:
+    def _status(self, thread_id: str) -> str:
+        def read(thread: Any) -> str:
             _check_thread(thread["thread_id"], thread_id)
-            return {"status": thread["status"]}
+            return str(thread["status"])
 
-        return self._ask(self.client.threads.get, thread_id, read=read)
-
-    def _runs(self, thread_id: str, limit: int, select: Any, read: Callable[[Any], Any]) -> Any:
-        return self._ask(self.client.runs.list, thread_id, limit=limit, select=select, read=read)
+        return str(self._ask(self.client.threads.get, thread_id, read=read))
 
     def _ask(
         self,
         request: Callable[..., Any],
         *args: Any,
         read: Callable[[Any], Any],
-        fails: type[ThreadError] = ThreadError,
         **options: Any,
     ) -> Any:
-        """Send a request, and again after a pause while the server refuses all requests.
+        """Send a request. A `StoreError` means that every other request would fail too.
 
         Args:
             request: A method of the client.
             args: Its arguments.
             read: Reads what is needed of the answer, which may be any JSON value.
-            fails: The error if the server refuses this request only. Default: ThreadError.
             options: Its other arguments.
         """
-        for pause in (*_PAUSES, None):
-            refusal, problem = None, ""
-            try:
-                return read(request(*args, **options))
-            except httpx.HTTPStatusError as error:  # every error status, as the SDK raises it
-                refusal = error.response
-                problem = _refusal(refusal, str(error))
-            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+        fails = ThreadError
+        try:
+            return read(request(*args, **options))
+        except httpx.HTTPStatusError as error:  # every error status, as the SDK raises it
+            status = error.response.status_code
+            text = _on_one_line(f"{status} {error.response.reason_phrase}: {error}")
+            if status in _OF_SERVER:
                 fails = StoreError
-                problem = f"is it running, and is the URL right? ({_on_one_line(brief(error))})"
-            except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
                 problem = (
-                    f"its answer is not the expected one ({_on_one_line(brief(error))}): is this "
-                    f"the URL of a LangGraph Server, with https where it needs that?"
+                    f"it refuses all requests: check its URL and LANGGRAPH_API_KEY, or try again "
+                    f"later ({text})."
                 )
-            if refusal is None or pause is None or refusal.status_code not in _LATER:
-                break
-            named = refusal.headers.get("retry-after", "")
-            time.sleep(min(float(named), _LONGEST_PAUSE) if named.isdecimal() else pause)
-        # Outside of `except`: the context of the error may hold a URL.
-        if refusal is not None and refusal.status_code in _OF_SERVER:
+            else:
+                problem = f"it refused the request ({text})"
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             fails = StoreError
-        elif refusal is not None and refusal.status_code in _MAYBE_NO_THREAD:
-            fails = _NoThreadError if fails is ThreadError else fails
+            problem = f"is it running, and is the URL right? ({_on_one_line(brief(error))})"
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            problem = (
+                f"its answer is not the expected one ({_on_one_line(brief(error))}): is this "
+                f"the URL of a LangGraph Server, with https where it needs that?"
+            )
+        # Outside of `except`: the context of the error may hold a URL.
         raise fails(f"LangGraph Server: {problem}")
 
 
-_PAUSES = (1.0, 4.0, 16.0)
-"""The seconds before a request is sent again, if the server does not name another number."""
-
-_LONGEST_PAUSE = 30.0
-
-_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-"""The server refuses all requests for a while."""
-
-_OF_SERVER = (*_LATER, HTTPStatus.UNAUTHORIZED, HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
+_OF_SERVER = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
 """The statuses that every other request would get too."""
-
-_MAYBE_NO_THREAD = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
-
-
-class _NoThreadError(ThreadError):
-    """The server has no such thread, or refuses its id; or the graph that wrote it is gone."""
-
-
-def _refusal(answer: httpx.Response, text: str) -> str:
-    said = _on_one_line(f"{answer.status_code} {answer.reason_phrase}: {text}")
-    if answer.status_code in _OF_SERVER:
-        return (
-            f"it refuses all requests: check its URL and LANGGRAPH_API_KEY, or try again later "
-            f"({said})."
-        )
-    return f"it refused the request ({said})"
 
 
 def _on_one_line(text: str) -> str:
@@ -288,6 +223,13 @@ def _check_thread(answered: object, thread_id: str) -> None:
 # --- checkpoints, as the API shows them --------------------------------------------------
 
 
+_NO_WRITES = "__no_writes__"
+"""The channel that LangGraph uses for a task that finished without a write."""
+
+_SEVERAL = "$writes"
+"""How the API shows a channel to which a task wrote more than once."""
+
+
 def _tuples_of(thread_id: str, states: Any) -> Sequence[CheckpointTuple]:
     # A thread that never ran has a state without a checkpoint.
     states = [state for state in states if (state["checkpoint"] or {}).get("checkpoint_id")]
@@ -296,19 +238,90 @@ def _tuples_of(thread_id: str, states: Any) -> Sequence[CheckpointTuple]:
     return [*map(checkpoint_of, states)]
 
 
-def asks(saved: CheckpointTuple) -> bool:
-    """Whether a task after a checkpoint asked a human."""
-    return any(channel == INTERRUPT for _, channel, _ in saved.pending_writes or ())
+def checkpoint_of(state: Mapping[str, Any]) -> CheckpointTuple:
+    """The checkpoint and its pending writes, as a checkpointer would return them.
+
+    Args:
+        state: A `ThreadState` of the API.
+
+    Examples:
+        >>> from langgraph_patch.threads.server import checkpoint_of
+        >>> state = {"values": {"messages": [{"type": "human", "content": "hi", "id": "h1"}]},
+        ...          "checkpoint": {"thread_id": "1", "checkpoint_id": "c1"}, "tasks": [],
+        ...          "metadata": {"step": 3}, "created_at": "2026-01-01T00:00:00+00:00"}
+        >>> checkpoint_of(state).checkpoint["channel_values"]["messages"][0].content
+        'hi'
+    """
+    tasks: Sequence[Mapping[str, Any]] = state.get("tasks") or ()
+    values = _values_of(state.get("values"))
+    triggers = {
+        trigger_channel(task["name"]): None
+        for task in tasks
+        if send_index(task["path"]) is None and not is_reserved(task["name"])
+    }
+    sent = [task for task in tasks if send_index(task["path"]) is not None]
+    sent.sort(key=lambda task: send_index(task["path"]) or 0)
+    sends = [Send(task["name"], None) for task in sent]
+    metadata: Any = state.get("metadata") or {}
+    named, parent = state["checkpoint"], state.get("parent_checkpoint")
+    return CheckpointTuple(
+        config=Address.of({"configurable": _named(named)}).config,
+        checkpoint={
+            "v": NEWEST_FORMAT,
+            "id": named["checkpoint_id"],
+            "ts": str(state["created_at"]),
+            "channel_values": {**values, **triggers, **({TASKS: sends} if sends else {})},
+            # The API hides the versions. These differ, so that values are compared instead.
+            "channel_versions": dict.fromkeys([*values, *triggers], named["checkpoint_id"]),
+            "versions_seen": {},
+            "updated_channels": None,
+        },
+        metadata=metadata,
+        parent_config=Address.of({"configurable": _named(parent)}).config if parent else None,
+        pending_writes=[write for task in tasks for write in _writes_of(task)],
+    )
 
 
-def _with_answers(found: Sequence[CheckpointTuple], runs: Any) -> Sequence[CheckpointTuple]:
-    hidden = runs[_PAGE - 1 :]  # any run that is older than the oldest one here may be an answer
-    answers = [r for r in runs if (r["kwargs"].get("command") or {}).get("resume") is not None]
-    times = [datetime.fromisoformat(run["created_at"]) for run in [*answers, *hidden]]
-    newest = max(times, default=datetime.min.replace(tzinfo=UTC))
-    return [
-        saved._replace(pending_writes=[*(saved.pending_writes or ()), (NO_TASK, RESUME, None)])
-        if asks(saved) and datetime.fromisoformat(saved.checkpoint["ts"]) < newest
-        else saved
-        for saved in found
-    ]
+def _named(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("thread_id", "checkpoint_ns", "checkpoint_id")
+    return {name: checkpoint[name] for name in names if name in checkpoint}
+
+
+def _values_of(written: Any) -> dict[str, Any]:
+    """What a state, or the result of a task, has in each channel."""
+    if written is None:
+        return {}
+    channels = written if isinstance(written, Mapping) else {ROOT_CHANNEL: written}
+    return {key: with_messages(value) for key, value in channels.items()}
+
+
+def with_messages(value: Any) -> Any:
+    """A JSON value in which each message, alone or in a list, is a message object.
+
+    LangChain's `convert_to_messages` would move `usage_metadata` and `invalid_tool_calls` to
+    `additional_kwargs`. This keeps every field. What LangChain refuses stays as it is.
+    """
+    if isinstance(value, list):
+        return [with_messages(item) for item in value]
+    if isinstance(value, Mapping) and "type" in value and "id" in value:
+        with suppress(ValueError, TypeError, KeyError, AttributeError):  # it does not check all
+            return messages_from_dict([{"type": value["type"], "data": dict(value)}])[0]
+    return value
+
+
+def _writes_of(task: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """The pending writes of a task."""
+    task_id: str = task["id"]
+    if task.get("interrupts"):
+        raised = [Interrupt(value=each.get("value"), id=each["id"]) for each in task["interrupts"]]
+        yield task_id, INTERRUPT, raised
+        yield NO_TASK, RESUME, None  # it may have been answered, which the API does not show
+    if task.get("error") is not None:
+        yield task_id, ERROR, str(task["error"])
+    result = task.get("result")
+    for channel, value in _values_of(result).items():
+        several = isinstance(value, Mapping) and value.keys() == {_SEVERAL}
+        for each in value[_SEVERAL] if several else [value]:
+            yield task_id, channel, with_messages(each)
+    if result is not None and not result:
+        yield task_id, _NO_WRITES, None

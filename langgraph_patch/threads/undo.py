@@ -7,27 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_patch.errors import ThreadError, is_store_failure
+from langgraph_patch.errors import ThreadError
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.threads.listing import (
-    Selection,
-    delete_checkpoint,
-    list_addresses,
-    list_marked,
+from langgraph_patch.threads.listing import Selection, check_deletes, delete_checkpoint
+from langgraph_patch.threads.read import (
+    StoredHistory,
+    checked_address,
+    checked_saver,
+    read_each,
 )
 from langgraph_patch.threads.repair import maybe_written
 from langgraph_patch.threads.reports import ThreadRepair
-from langgraph_patch.threads.stored import (
-    address_of,
-    checked_saver,
-    is_repair,
-    other_checkpoint,
-    read_newest,
-    reason_of,
-    written_at,
-)
 
 
 def undo_repair(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> str:
@@ -49,7 +41,7 @@ def undo_repair(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> str:
     Raises:
         ThreadError: If there is no such thread, if a repair did not write its newest checkpoint,
             or if the checkpointer cannot delete single checkpoints, as one in memory.
-        GraphError: If a graph was passed in the place of its checkpointer.
+        GraphError: If a graph was passed instead of its checkpointer.
         OptionError: If `saver` is no synchronous checkpointer.
         Exception: What the checkpointer raises. If the thread may have been written before that,
             the error has a note that says so.
@@ -73,19 +65,25 @@ def undo_repair(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> str:
         True
         ['ai', 'human']
     """
-    saver = checked_saver(saver, server=False)
-    address = address_of(config)
-    saved = read_newest(saver, address)
-    written = saved.checkpoint["id"]
-    if reason := other_checkpoint(address, written):
-        raise _nothing_to_undo(address, reason)
-    if not is_repair(saved):
-        raise _nothing_to_undo(address, f"no repair wrote its newest checkpoint {written}")
+    saver, address = checked_saver(saver, server=False), checked_address(config)
+    newest = StoredHistory.newest(saver, address)
+    written = newest.checkpoint_id
+    if reason := newest.differs_from(address):
+        raise _nothing_to_undo(address.thread_id, reason)
+    if not newest.is_repair():
+        raise _nothing_to_undo(address.thread_id, f"{_NO_REPAIR} {written}")
     with maybe_written(address):
         is_done = delete_checkpoint(saver, replace(address, checkpoint_id=written))
     if not is_done:
-        raise _nothing_to_undo(address, f"it has moved on from checkpoint {written}")
-    return _parent_of(saved)
+        raise _nothing_to_undo(address.thread_id, f"it has moved on from checkpoint {written}")
+    return newest.parent_id
+
+
+_NO_REPAIR = "no repair wrote its newest checkpoint"
+
+
+def _nothing_to_undo(thread_id: str, reason: str) -> ThreadError:
+    return ThreadError(f"Thread {thread_id!r} has no repair to undo: {reason}.")
 
 
 def find_repairs(
@@ -97,7 +95,7 @@ def find_repairs(
         saver: The checkpointer.
         selection: Which threads, and since when the repairs were written.
 
-    Yields:
+    Returns:
         The checkpoint of each repair, and what its undo would do. A thread that cannot be read,
         and one that was named and has no repair, is `refused` with the reason.
 
@@ -106,35 +104,20 @@ def find_repairs(
             checkpoints.
     """
     saver = checked_saver(saver, server=False)
-    marked = list_marked(saver)
-    named = list_addresses(saver, selection) if selection.thread_ids is not None else marked
-    roots = {each.thread_id for each in named} - {each.thread_id for each in marked}
-    for address in named:
+    check_deletes(saver)
+
+    def planned(address: Address) -> tuple[Address, ThreadRepair] | None:
+        newest = StoredHistory.newest(saver, address)
         names = address.thread_id, address.namespace
-        if selection.include is not None and not selection.include(address.thread_id):
-            continue
-        if address not in marked:
-            if address.thread_id in roots and not address.namespace:
-                reason = str(_nothing_to_undo(address, "no repair wrote its newest checkpoint"))
-                yield address, ThreadRepair(*names, "refused", reason)
-            continue
-        try:
-            saved = read_newest(saver, address)
-            is_chosen = is_repair(saved) and selection.has_time(written_at(saved))
-        except Exception as error:  # any: what is stored may make every constructor fail
-            if is_store_failure(error):
-                raise
-            yield address, ThreadRepair(*names, "refused", reason_of(error))
-            continue
-        if is_chosen:
-            found = replace(address, checkpoint_id=saved.checkpoint["id"])
-            yield found, ThreadRepair(*names, "planned", before=_parent_of(saved))
+        if newest.is_repair():
+            at = replace(address, checkpoint_id=newest.checkpoint_id)
+            plan = ThreadRepair(*names, "planned", before=newest.parent_id)
+            return (at, plan) if selection.has_time(newest.written()) else None
+        if selection.thread_ids is None or address.namespace:
+            return None
+        return refused(address, str(_nothing_to_undo(address.thread_id, _NO_REPAIR)))
 
+    def refused(address: Address, reason: str) -> tuple[Address, ThreadRepair]:
+        return address, ThreadRepair(address.thread_id, address.namespace, "refused", reason)
 
-def _parent_of(saved: CheckpointTuple) -> str:
-    parent: Any = saved.parent_config  # a repair has one
-    return Address.of(parent).checkpoint_id or ""
-
-
-def _nothing_to_undo(address: Address, reason: str) -> ThreadError:
-    return ThreadError(f"Thread {address.thread_id!r} has no repair to undo: {reason}.")
+    return read_each(saver, selection, planned, refused)

@@ -25,12 +25,23 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
-from kit import NESTED, TOLD, Agent, Desk, StrictModel, above, calling, calls, loop, results_in
+from kit import (
+    NESTED,
+    TOLD,
+    Agent,
+    Counting,
+    Desk,
+    StrictModel,
+    above,
+    calling,
+    calls,
+    loop,
+    results_in,
+)
 from langgraph_patch import Patch, set_language, validate_messages, with_patching
 from langgraph_patch.demo import lines
 from langgraph_patch.errors import EvidenceError
 from support.placeholder_texts import FAILED, WAITED
-from support.savers import Counting
 
 MAIL, WIRE, BOOM = ("mail", {"to": "bob"}), ("wire", {"amount": 5}), ("boom", {"text": "x"})
 TURN = calls(MAIL, WIRE)
@@ -109,16 +120,20 @@ def test_a_pause_of_an_agent_that_a_function_calls(kind: str, *, asynchronous: b
     assert agent.desk.did == {"mail bob": 1}
 
 
-def test_what_on_patch_learns_of_a_turn():
-    """Each message that was added is a change, at the place where it stands, with its call."""
+def test_what_on_patch_learns_of_a_turn(caplog: pytest.LogCaptureFixture):
+    """Each message that was added is a change, at the place where it stands, and is logged."""
+    caplog.set_level(logging.INFO, "langgraph_patch")
     patches: list[Patch] = []
-    abandoned("node", on_patch=lambda patch, _: patches.append(patch))
+    agent = abandoned("node", on_patch=lambda patch, _: patches.append(patch))
     (patch,) = patches
-    assert [(c.kind, c.index, c.tool_call_id) for c in patch.changes] == [
-        ("restored", 1, ""),
-        ("recovered", 1, "c1"),
-        ("inserted", 1, "c2"),
+    assert [(c.kind, c.defect, c.index, c.tool_call_id) for c in patch.changes] == [
+        ("restored", "abandoned", 1, ""),
+        ("recovered", "dangling", 1, "c1"),
+        ("inserted", "dangling", 1, "c2"),
     ]
+    assert shown(patch.before) == ["human: pay bob", "human: never mind"]
+    assert patch.messages == agent.history[:-1]
+    assert "restored AIMessage" in caplog.text
     patches.clear()  # a result that the agent itself had taken
     abandoned("node", calls(MAIL), calls(WIRE, first=2), on_patch=lambda p, _: patches.append(p))
     found = [(c.kind, c.tool_call_id) for c in patches[0].changes]
@@ -215,20 +230,6 @@ def test_the_updates_show_the_new_messages():
     assert shown(new["messages"]) == ADDED
     tokens = [chunk[0] for mode, chunk in chunks if mode == "messages"]
     assert {m.type for m in tokens if m.id in {each.id for each in new["messages"]}} <= {"tool"}
-
-
-def test_it_is_reported(caplog: pytest.LogCaptureFixture):
-    """`on_patch` gets the changes, with a kind of their own, and the log has a line."""
-    patches: list[Patch] = []
-    with caplog.at_level(logging.INFO, "langgraph_patch"):
-        agent = abandoned("node", on_patch=lambda patch, _: patches.append(patch))
-    (patch,) = patches
-    kinds = {"restored": "abandoned", "recovered": "dangling", "inserted": "dangling"}
-    found = [(change.kind, change.defect, change.index) for change in patch.changes]
-    assert found == [(kind, defect, 1) for kind, defect in kinds.items()]
-    assert shown(patch.before) == ["human: pay bob", "human: never mind"]
-    assert patch.messages == agent.history[:-1]
-    assert "restored AIMessage" in caplog.text
 
 
 @pytest.mark.parametrize("text", [None, "hello"])

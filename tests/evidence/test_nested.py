@@ -14,7 +14,6 @@ from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, Send, interrupt
-from langgraph_swarm import create_handoff_tool, create_swarm
 from typing_extensions import TypedDict
 
 from kit import Agent, DeltaState, Desk, StrictModel, above, calls, loop, results_in, send_each
@@ -346,24 +345,6 @@ def test_an_answer_that_a_graph_above_recorded(gate: str):
     assert found(saver, message, space) == "unknown"
     graph.update_state(ROOT, {"messages": [HumanMessage("and?")]}, as_node=START)
     assert found(saver, message, space) == "unknown"  # the answer is not at its newest checkpoint
-
-
-def test_f08_a_call_beside_a_handoff():
-    """The result that LangGraph drops beside a handoff is recorded in the graph of the writer."""
-    other = StrictModel()
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        handoff = create_handoff_tool(agent_name="bob")
-        alice = create_agent(model, [*tools, handoff], name="alice")
-        bob = create_agent(other, tools, name="bob")
-        swarm = create_swarm([alice, bob], default_active_agent="alice")
-        return with_patching(swarm.compile(checkpointer=saver))
-
-    agent = Agent(build, calls(MAIL, ("transfer_to_bob", {})), asynchronous=True)
-    agent.say("mail, and hand over")
-    assert results_in(other.seen[0])["c1"] == "sent to bob"
-    agent.say("and?")
-    assert agent.results["c1"] == "sent to bob"
 
 
 @pytest.mark.parametrize("asks_itself", [False, True])

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
@@ -20,11 +19,6 @@ def thread_of(count: int) -> Thread:
     """A thread with this number of checkpoints; every third one is an input."""
     sources = ["loop" if number % 3 else "input" for number in range(count)]
     return Thread(WIRE, *(ran(f"node{n}", source=sources[n]) for n in range(1, count)))
-
-
-def number_of(saved: CheckpointTuple) -> int:
-    """The number of a checkpoint, from 1."""
-    return int(saved.metadata["step"])
 
 
 def walked(reader: Reader, config: Any) -> list[int]:

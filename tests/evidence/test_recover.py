@@ -21,13 +21,12 @@ from langgraph.prebuilt import tools_condition
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
-from kit import KINDS, OWN_TASKS, Agent, Desk, calls, loop, model_node
+from kit import KINDS, OWN_TASKS, Agent, Counting, Desk, calls, loop, model_node
 from langgraph_patch import is_placeholder, validate_messages, with_patching
 from langgraph_patch._sansio import run_async
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.history.calls import read_calls
 from support.placeholder_texts import BREAKPOINT, UNKNOWN, WAITED
-from support.savers import Counting
 from support.supersteps import ASKS, GO, Thread, made, news, ran, sent, shortly
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})

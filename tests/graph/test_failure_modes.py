@@ -13,9 +13,13 @@ from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, Tool
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START
 from langgraph.types import Command
+from langgraph_swarm import create_handoff_tool, create_swarm
 
-from kit import BARE, Agent, above, calls, lines, model_node, patched
+from kit import BARE, Agent, StrictModel, above, calls, lines, model_node, patched
 from langgraph_patch import is_placeholder, validate_messages
+from langgraph_patch.middleware import PatchToolCallsMiddleware
+from langgraph_patch.threads import repair_thread, scan_threads
+from support.histories import with_field
 from support.placeholder_texts import NOT_APPROVED, UNKNOWN, WAITED
 from support.strict import RefusedError
 
@@ -177,3 +181,190 @@ def test_f33_a_stale_approval_runs_nothing():
     assert it.history == before
     assert valid_lines(it)[3] == NOT_WIRED
     assert it.desk.did == {"mail bob": 1}
+
+
+# --- agents that hand over to each other: swarms ---------------------------------------------
+
+TO_BOB = ("transfer_to_bob", {})
+LOST = NOTHING_KNOWN[0]
+HANDOVER = "tool c2: Successfully transferred to bob"
+
+
+def swarm(kind: str, alice: Any, bob: Any, **options: Any) -> Agent:
+    """Alice, who is active first, and Bob, with all tools and a handoff to the other."""
+
+    def build(_: Any, tools: Any, saver: Any) -> Any:
+        agents = [
+            BARE[kind](
+                model, [*tools, create_handoff_tool(agent_name=other)], None, name=name, **made
+            )
+            for model, name, other in ((alice, "alice", "bob"), (bob, "bob", "alice"))
+        ]
+        builder = create_swarm(agents, default_active_agent="alice")
+        return builder.compile(checkpointer=saver)
+
+    made = {"middleware": options.pop("middleware")} if "middleware" in options else {}
+    return Agent(build, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "made", "asynchronous"),
+    [
+        ("create_agent", SENT.replace("c1", "c2"), (TO_BOB, MAIL), False),
+        ("react_v2", SENT, (MAIL, TO_BOB), False),
+        ("react_v1", LOST, (MAIL, TO_BOB), True),
+    ],
+)
+def test_f08_a_call_beside_a_handoff(kind: str, expected: str, made: Any, *, asynchronous: bool):
+    """Bare, Bob's model refuses Alice's open call; patched it reads the mail's real result.
+
+    A plain v1 tool node records nothing, so there nothing is claimed.
+    """
+    bare = swarm(kind, StrictModel(script=[calls(*made)]), StrictModel())
+    with pytest.raises(ValueError, match=expected[5:7]):
+        bare.say("go")
+    bob = StrictModel(script=[AIMessage("bob here")])
+    it = swarm(kind, StrictModel(script=[calls(*made)]), bob, asynchronous=asynchronous)
+    it = patched(it, recover=kind != "react_v1")
+    it.say("go")
+    handed = HANDOVER if made[0] == MAIL else HANDOVER.replace("c2", "c1")
+    assert sorted(lines(it.history)[2:4]) == sorted([expected, handed])
+    assert lines(it.history)[4:] == ["ai: bob here"]
+    assert validate_messages(it.history) == []
+    assert it.desk.did == {"mail bob": 1}
+    it.say("hello")
+    assert lines(it.history)[5:] == ["human: hello", "ai: done"]
+    assert it.graph.get_state(it.config).values["active_agent"] == "bob"
+
+
+def test_handoffs_with_the_same_ids():
+    """Each result stays below its own call, when Bob uses Alice's ids for what he hands over."""
+    back = calls(("mail", {"to": "eve"}), ("transfer_to_alice", {}), id="b1")
+    alice = StrictModel(script=[calls(MAIL, TO_BOB, id="a1")])
+    it = patched(swarm("react_v2", alice, StrictModel(script=[back]), asynchronous=True))
+    it.say("go")
+    assert validate_messages(it.history) == []
+    texts, ids = [m.text for m in it.history], [m.id for m in it.history]
+    assert ids.index("a1") < texts.index("sent to bob") < ids.index("b1")
+    assert ids.index("b1") < texts.index("sent to eve")
+    assert it.desk.did == {"mail bob": 1, "mail eve": 1}
+
+
+def test_the_updates_of_a_nested_agent_that_is_repaired():
+    """A damaged history, and an agent that is a node is next: its chunk has nothing twice."""
+    bob = StrictModel()
+    it = swarm("create_agent", StrictModel(), bob)
+    damage = [HumanMessage("go"), calls(MAIL, TO_BOB), HumanMessage("hello?")]
+    it.graph.update_state(it.config, {"messages": damage, "active_agent": "bob"}, as_node=START)
+    it = patched(it, recover=False)
+    chunks = it.stream(None)
+    shown = [message.id for chunk in chunks for message in chunk["bob"]["messages"]]
+    assert sorted(shown) == sorted(message.id for message in it.history)
+    assert validate_messages(it.history) == []
+
+
+# --- messages with fields that LangChain's constructor refuses ----------------------------------
+
+
+stores_damage = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+
+
+class FieldModel(StrictModel):
+    """Refuses messages that LangChain's constructor refuses, too."""
+
+    def _line(self, messages: Any) -> Any:
+        for message in messages:
+            type(message).model_validate(message.__dict__)
+        return super()._line(messages)
+
+
+GO = HumanMessage("go", id="h1")
+CALL = calls(("mail", {"to": "bob"}), id="a1")
+RECORDED = ToolMessage("r", tool_call_id="c1", id="t1", name="mail")
+HI = AIMessage("hi", id="a")
+ANSWERED = ["human: go", "ai c1: ", "tool c1: r"]
+
+DAMAGED: dict[str, tuple[list[Any], list[str]]] = {
+    "human content None": ([with_field(GO, content=None)], ["human: "]),
+    "model content a number": (
+        [GO, with_field(CALL, content=7), RECORDED], ["human: go", "ai c1: 7", "tool c1: r"],
+    ),
+    "calls None": ([GO, with_field(HI, tool_calls=None)], ["human: go", "ai: hi"]),
+    "invalid calls None": ([GO, with_field(CALL, invalid_tool_calls=None), RECORDED], ANSWERED),
+    "result id None": (
+        [GO, CALL, with_field(RECORDED, tool_call_id=None)],
+        [*ANSWERED[:2], f"tool c1: {UNKNOWN.format('mail', 'c1')}"],
+    ),
+}  # fmt: skip
+"""Histories, and what the model reads of them."""
+
+
+BEFORE_THE_MIDDLEWARE = "invalid calls None"
+"""A limit: `create_agent` reads this field before any middleware sees the request."""
+
+
+def stored(name: str, kind: str, **options: Any) -> Agent:
+    """A graph of that kind and a thread with that history."""
+    middleware = [PatchToolCallsMiddleware(recover=False)] if kind == "middleware" else []
+    maker = "hand_built" if kind == "hand_built" else "create_agent"
+    made = {"middleware": middleware} if middleware else {}
+    model = FieldModel()
+    it = Agent(lambda _, tools, saver: BARE[maker](model, tools, saver, **made), **options)
+    it.model = model
+    it.graph.update_state(it.config, {"messages": DAMAGED[name][0]}, as_node=START)
+    it.graph.update_state(it.config, None, as_node=END)
+    return it
+
+
+@stores_damage
+@pytest.mark.parametrize(
+    ("name", "kind", "asynchronous"),
+    [
+        (
+            name,
+            "middleware" if n % 2 and name != BEFORE_THE_MIDDLEWARE else "hand_built",
+            bool(n % 3),
+        )
+        for n, name in enumerate(DAMAGED)
+    ],
+)
+def test_f47_the_thread_goes_on(name: str, kind: str, *, asynchronous: bool):
+    """Two turns are answered, and the model reads a valid history in both."""
+    it = stored(name, kind, asynchronous=asynchronous)
+    it = it if kind == "middleware" else patched(it, recover=False)
+    it.say("and?")
+    it.say("bye")
+    messages, read = DAMAGED[name]
+    first, second = it.model.seen
+    assert lines(first) == [*read, "human: and?"]
+    assert lines(second) == [*lines(first), "ai: done", "human: bye"]
+    assert {m.id for m in messages if m.type != "tool"} <= {m.id for m in it.history}
+    assert validate_messages(it.history) == []
+
+
+@stores_damage
+def test_a_field_that_create_agent_reads_before_the_middleware():
+    """The middleware alone cannot correct it; `with_patching` does."""
+    it = stored(BEFORE_THE_MIDDLEWARE, "middleware")
+    with pytest.raises(TypeError, match="not iterable"):
+        it.say("and?")
+    patched(it).say("well?")
+    assert lines(it.history) == [*ANSWERED, "human: and?", "human: well?", "ai: done"]
+
+
+@stores_damage
+@pytest.mark.parametrize(
+    ("name", "defects"),
+    [
+        ("model content a number", {"bad_field"}),
+        ("result id None", {"bad_field", "dangling", "orphan"}),
+    ],
+)
+def test_f47_a_stored_thread(name: str, defects: set[str]):
+    """A scan reports the damage, and a repair corrects it."""
+    it = stored(name, "hand_built")
+    [report] = scan_threads(it.graph.checkpointer)
+    assert {change.defect for change in report.defects} == defects
+    assert repair_thread(it.graph.checkpointer, it.config, min_age=0).outcome == "repaired"
+    assert [each.status for each in scan_threads(it.graph.checkpointer)] == ["healthy"]
+    assert lines(it.history) == DAMAGED[name][1]

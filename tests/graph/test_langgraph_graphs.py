@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
@@ -24,7 +23,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, Send
 from typing_extensions import TypedDict
 
-from kit import BARE, Agent, above, calls
+from kit import BARE, Agent, RunNames, above, calls
 from langgraph_patch import _langgraph_graphs as lg
 from langgraph_patch._langgraph_storage import ROOT_CHANNEL
 from langgraph_patch.graph.node import PatchedNode
@@ -255,16 +254,6 @@ def test_compile_like():
     assert {name: getattr(new, name) for name in names} == {
         name: getattr(graph, name) for name in names
     }
-
-
-class RunNames(BaseCallbackHandler):
-    """The names of the runs that start."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def on_chain_start(self, *_: Any, **kwargs: Any) -> None:
-        self.names.append(kwargs["name"])
 
 
 def test_run_start_untraced():

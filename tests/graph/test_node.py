@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, RemoveMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnableLambda
@@ -16,7 +15,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import CachePolicy, Command, Overwrite, Send, interrupt
 
-from kit import Agent, StrictModel, above, calls, lines, loop, model_node, patched
+from kit import Agent, RunNames, StrictModel, above, calls, lines, loop, model_node, patched
 from langgraph_patch import with_patching
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.repairer import Repairer
@@ -174,16 +173,6 @@ async def test_a_chain_that_streams():
         (with_patching(bare), DAMAGED),
     ):
         assert [part for part in await streamed(graph, messages) if part] == ["a ", "b"]
-
-
-class RunNames(BaseCallbackHandler):
-    """The name of each run that starts."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def on_chain_start(self, *_: Any, **kwargs: Any) -> None:
-        self.names.append(kwargs["name"])
 
 
 async def test_it_is_a_runnable_like_any():

@@ -18,7 +18,7 @@ from langgraph.types import Command, Overwrite
 from typing_extensions import TypedDict
 
 from kit import Agent, DeltaState, PydanticState, above, calls, history_of, lines, patched
-from langgraph_patch import PatchNode, patch_messages, patch_node, validate_messages
+from langgraph_patch import PatchNode, patch_node, validate_messages
 from langgraph_patch.graph.state import (
     messages_in,
     replace_values,
@@ -318,8 +318,6 @@ def test_kinds_of_state(state: Any, place: str, *, asynchronous: bool):
 
 # --- the functions ------------------------------------------------------------------------------
 
-PATCH = patch_messages([*OPEN, NEVER])
-
 
 def test_values_of_a_state_of_any_form():
     """A value is read and replaced in each form; a list of dicts alone is no history."""
@@ -330,8 +328,3 @@ def test_values_of_a_state_of_any_form():
     for value in ([{"role": "user", "content": "hi"}], [GO, object()], "hi", GO):
         assert messages_in({"messages": value}, "messages") is None
     assert values_in(FrozenState) == {} == values_in(GO)
-
-
-def refusing(left: Any, right: Any) -> Any:
-    """A reducer that accepts nothing."""
-    raise ValueError("no")

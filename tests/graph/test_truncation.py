@@ -1,7 +1,7 @@
 """A call that the model did not finish writing never runs; a complete one always does.
 
 A message without a call that can run, and without an answer, does not end the turn silently.
-`tests/server/test_truncation_providers.py` shows the same with the integrations of providers.
+`tests/server/test_providers.py` shows the same with the integrations of providers.
 """
 
 from __future__ import annotations
@@ -627,14 +627,6 @@ def test_the_last_call_at_the_limit_is_refused_and_stays_so(name):
     assert [m.type for m in repaired] == ["human", "ai", "tool", "human"]
     assert "was not run" in repaired[2].text
     assert validate_messages(repaired) == []
-
-
-def test_a_call_with_a_thought_behind_it_is_complete():
-    """`tests/history/test_streamed_calls.py` has the tables of what is complete."""
-    use = {"type": "tool_use", "name": "mail", "input": {"to": "bob"}, "id": "c1"}
-    model = StrictModel(script=[at_limit([use, {"type": "thinking", "thinking": "hm"}])])
-    assert patch_model(model).invoke("go").tool_calls
-    assert len(model.seen) == 1
 
 
 # --- when the model is not asked again -----------------------------------------------------------

@@ -184,21 +184,6 @@ def test_kind_in_kind_out():
 # --- graphs in graphs --------------------------------------------------------------------
 
 
-def test_a_graph_as_a_node():
-    """What goes in is repaired; the parent's history is valid, and it is patched inside."""
-    build = lambda model, tools, saver: above(loop(model, tools).compile()).compile(saver)
-    it = Agent(build, asynchronous=True)
-    it.graph.update_state(it.config, {"messages": OPEN}, as_node=START)
-    it = patched(it, recover=False)
-    it.run(None)
-    assert [lines(seen) for seen in it.model.seen] == [REPAIRED]
-    it.say("hello")
-    assert lines(it.history) == [*REPAIRED, "ai: done", "human: hello", "ai: done"]
-    [(name, inner)] = it.graph.get_subgraphs()
-    assert name == "node1"
-    assert "patch_tool_calls" in inner.nodes
-
-
 def test_a_patch_node_of_ones_own_is_left_as_it_is(caplog: pytest.LogCaptureFixture):
     """It sees the damage and repairs it, and is not in the list of covered nodes."""
     build = lambda model, _, saver: above(patch_node, model_node(model)).compile(saver)

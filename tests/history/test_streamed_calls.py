@@ -188,6 +188,7 @@ AT_LIMIT = [
     (limited(metadata={**GEMINI, "model_provider": "openai"}), True, False),
     (limited(metadata={"finish_reason": "length"}), False, False),
     (limited([USE, TEXT]), False, False),
+    (limited([USE, {"type": "thinking", "thinking": "hm"}]), False, False),
     (limited([USE]), True, False),
     (limited(invalid_tool_calls=[invalid_of("{")]), False, False),
     (AIMessage("x", response_metadata={"stop_reason": "max_tokens"}), False, False),

@@ -8,24 +8,26 @@ from ledger.session import scenario
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-ELSEWHERE = "deep_agent"
-"""The kind that `tests/server/test_ledger_deep_agents.py` plays, and all kills."""
+NUMBER = list(KINDS).index("deep_agent")
 
 BROKEN = (3, 10, 21, 34)
 """Scenarios in which a message ends a pause or follows a failure: one for each kind of graph."""
 
-
 FAST = (*range(1, 20), *range(23, 44))
 """Scenarios in which no search waits for seconds for a write that is still to come."""
+
+KILLED = [seed for seed in range(40) if "kill" in scenario(seed).events]
+SERVER = sorted({*range(NUMBER, 60, len(KINDS)), *KILLED})
+"""Scenarios with deepagents, and those in which processes are killed."""
 
 
 def pytest_generate_tests(metafunc):
     """Play these scenarios, or 5,000 with `--long`."""
     if "seed" in metafunc.fixturenames:
         seeds = range(1, 5_000) if metafunc.config.getoption("--long") else FAST
-        played = ((seed, scenario(seed)) for seed in seeds)
-        chosen = [n for n, s in played if s.name != ELSEWHERE and "kill" not in s.events]
-        metafunc.parametrize("seed", chosen)
+        played = [n for n in seeds if n % len(KINDS) != NUMBER and "kill" not in scenario(n).events]
+        marked = [pytest.param(seed, marks=pytest.mark.server) for seed in SERVER]
+        metafunc.parametrize("seed", [*played, *marked])
 
 
 def test_models_read_nothing_false(seed):
@@ -34,9 +36,15 @@ def test_models_read_nothing_false(seed):
     assert not problems, f"{problems}\n{transcript}"
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != ELSEWHERE])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.server] * (number == NUMBER))
+        for number, kind in enumerate(KINDS)
+    ],
+)
 def test_healthy_runs_are_those_of_the_bare_graph(kind):
-    """State, checkpoints, writes and model calls are the same."""
+    """State, checkpoints, writes and model calls are the same, but for tasks of deepagents."""
     assert differences(len(KINDS) * 7 + list(KINDS).index(kind)) == []
 
 

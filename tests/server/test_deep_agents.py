@@ -203,3 +203,19 @@ def test_a_cut_call_of_a_subagent_does_not_run():
     agent.say("go")
     assert agent.desk.did == {}
     assert agent.history[-1].text == "done"
+
+
+def test_f44_the_model_reads_what_a_subagent_did():
+    """The subagent waits for a human beside a mail that was sent; the user moves on."""
+
+    def build(model, tools, saver):
+        subagents = [spec(model=StrictModel(script=[BOTH]), tools=tools)]
+        return with_patching(create_deep_agent(model, [], subagents=subagents, checkpointer=saver))
+
+    call = calls(("task", {"description": "pay", "subagent_type": "clerk"}), first=9)
+    agent = Agent(build, call, asynchronous=True)
+    agent.say("go")
+    agent.say("never mind")
+    assert agent.desk.did == {"mail bob": 1}
+    inside = 'Recorded inside it: mail({"to": "bob"}): sent to bob'
+    assert agent.read["c9"] == f"{WAITED.format('task', 'c9')} {inside}"

@@ -1,7 +1,8 @@
-"""kill -9 in the middle of a tool batch: what was recorded is neither lost nor done twice."""
+"""Killed, timed out, or in PostgreSQL: what was recorded is neither lost nor done twice."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import subprocess
 import sys
@@ -12,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.tools import tool
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import StructuredTool, tool
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.types import interrupt
 
 from kit import Agent, Desk, calls, results_in
-from langgraph_patch import validate_messages
+from langgraph_patch import validate_messages, with_patching
+from support.databases import running_postgres
 from support.paths import ENVIRONMENT
 from support.placeholder_texts import FAILED, UNKNOWN, WAITED
 
@@ -68,7 +73,8 @@ def agent_of(folder: Path, kind: str, named: Any, *, pace: float = 0) -> Agent:
     """An agent whose model makes these calls when it reads `go`, on the database of the folder."""
 
     def say(read):
-        return calls(*named, first=0, id="a1") if read[-1].text == "go" else AIMessage("fine")
+        is_done = read[-1].text == "and?" or "c0" in results_in(read)
+        return AIMessage("fine") if is_done else calls(*named, first=0, id="a1")
 
     desk = Busy(log=folder / "log", pace=pace)
     return Agent(kind, *[say] * 5, saver=folder / "db", desk=desk)
@@ -138,17 +144,95 @@ def test_f34_killed_in_a_batch(kind, durability, resumes, tmp_path):
     assert agent.history[-1].text == "fine"
 
 
-@pytest.mark.parametrize(("kind", "durability"), [("recorded", "sync"), ("create_agent", "async")])
+@pytest.mark.parametrize(
+    ("kind", "durability"),
+    [("recorded", "sync"), ("create_agent", "async"), ("swarm", "sync"), ("supervisor", "sync")],
+)
 def test_f03_four_siblings_of_a_killed_process(kind, durability, tmp_path):
     """Finished, waiting, raised and killed: four different outcomes, read by another process."""
     kill_at(tmp_path, kind, durability, FOUR, line="raises", after=0.4)
     agent = agent_of(tmp_path, kind, FOUR)
+    agent.model.script = [AIMessage("fine")]
     agent.say("and?")
-    assert results_in(agent.model.seen[-1]) == {
+    expected = {
         "c0": "did 0",
         "c1": WAITED.format("wire", "c1"),
         "c2": FAILED.format("boom", "c2", "RuntimeError('kaput')"),
         "c3": UNKNOWN.format("hang", "c3"),
     }
+    if kind == "supervisor":  # its worker is called by a function
+        (told,) = [m.text for m in agent.history if "langgraph_patch" in m.additional_kwargs]
+        called = ['work({"number": 0})', "wire({})", "boom({})", "hang({})"]
+        lines = [
+            f'- {made}: "{text}"' for made, text in zip(called, expected.values(), strict=True)
+        ]
+        assert told.splitlines()[2:] == lines
+    else:
+        assert results_in(agent.model.seen[-1]) == expected
     assert agent.history[-1].text == "fine"
     assert Counter(done_in(tmp_path)) == {"begun": 1, "c0": 1, "raises": 1}
+
+
+TURN = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_step_that_timed_out(*, asynchronous: bool):
+    """A task is cut off and its cancellation is recorded; a thread finishes behind the error.
+
+    If its result comes in time, LangGraph records it, and the repair recovers it.
+    """
+
+    def slow() -> str:
+        """Take longer than the time limit."""
+        time.sleep(2)
+        return "slowly"
+
+    async def aslow() -> str:
+        """Take for ever."""
+        await asyncio.sleep(20)
+        return "never"
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        late: Any = {"coroutine": aslow} if asynchronous else {"func": slow}
+        own = StructuredTool.from_function(name="slow", description="Be slow.", **late)
+        bare = create_agent(model, [tools[0], own], checkpointer=saver)
+        bare.step_timeout = 1.0
+        return with_patching(bare)
+
+    script = calls(("mail", {"to": "bob"}), ("slow", {}))
+    agent = Agent(build, script, asynchronous=asynchronous)
+    with pytest.raises(TimeoutError):
+        agent.say("go")
+    recorded = "slowly" in repr([r.pending_writes for r in agent.graph.checkpointer.list(None)])
+    agent.say("never mind")
+    assert agent.read["c1"] == "sent to bob"
+    if recorded:
+        assert agent.read["c2"] == "slowly"
+    else:
+        assert ("a cancellation was recorded" in agent.read["c2"]) is asynchronous
+
+
+async def play(kind: str, saver: Any, *, asynchronous: bool = False) -> dict[str, str]:
+    """What is stored of an abandoned turn."""
+    agent = Agent(kind, TURN, saver=saver)
+    agent.config = {"configurable": {"thread_id": f"{kind}, {asynchronous}"}}
+    for text in ("pay bob", "never mind"):
+        if asynchronous:
+            final = await agent.graph.ainvoke({"messages": [HumanMessage(text)]}, agent.config)
+        else:
+            final = agent.say(text)
+    return results_in(final["messages"])
+
+
+async def test_postgresql():
+    """Its filters are not relied on: the turn of each level is found, and no other."""
+    with running_postgres() as server:
+        uri = server.make()
+        for kind in ("node", "three_levels"):
+            with PostgresSaver.from_conn_string(uri) as saver:
+                found = await play(kind, saver)
+            async with AsyncPostgresSaver.from_conn_string(uri) as saver:
+                assert await play(kind, saver, asynchronous=True) == found
+            assert found["c1"] == "sent to bob"
+            assert found["c2"] == WAITED.format("wire", "c2")

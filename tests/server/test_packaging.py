@@ -1,4 +1,4 @@
-"""What is built is what users get: nothing is missing, nothing is too much."""
+"""What users get: what is built, what an import loads, what a type checker finds."""
 
 import importlib.metadata
 import os
@@ -11,7 +11,7 @@ import zipfile
 import pytest
 from packaging.metadata import parse_email
 
-from support.paths import ROOT
+from support.paths import ENVIRONMENT, ROOT, TESTS
 
 VERSION = importlib.metadata.version("langgraph-patch")
 USER_EXTRAS = {"cli", "langchain", "postgres", "server"}
@@ -80,3 +80,102 @@ def test_the_wheel_works_where_nothing_else_of_the_checkout_is(wheel, tmp_path):
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)  # noqa: S603 - our own
     file = tmp_path / "site" / "langgraph_patch" / "cli.py"
     assert ran.stdout.decode().splitlines()[0] == f"console_scripts langgraph-patch {file}"
+
+
+# --- what an import loads, in a process of its own -----------------------------------------
+
+PATCHED = """
+import langgraph_patch.streaming
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph_patch import *
+builder = StateGraph(MessagesState).add_node("model", lambda state: None)
+graph = builder.add_edge(START, "model").compile()
+assert "patch_tool_calls" in with_patching(graph).nodes
+"""
+SCANNED = """
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph_patch.threads import scan_threads
+assert list(scan_threads(InMemorySaver())) == []
+"""
+LATER = {
+    PATCHED: "rich langchain psycopg langgraph_patch.threads "
+    "langgraph_patch.view langgraph_patch.cli langgraph_patch.demo",
+    SCANNED: "sqlite3 langgraph.checkpoint.sqlite aiosqlite",
+}
+"""A program, and the modules that it must not load."""
+
+MISSING = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+POSTGRES = """
+from langgraph_patch.threads.opening import open_database
+open_database("postgresql://host/name").__enter__()
+"""
+NOTEBOOK = """
+from langgraph_patch import patch_messages
+from langgraph_patch.cli import main
+from langgraph_patch.view import notebook_html
+print(patch_messages([])._repr_html_())
+print(notebook_html("<b>\\x1b", None))
+sys.exit(main(["demo"]) - 1)
+"""
+
+
+def run(program):
+    """Run a program in a new process."""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRONMENT)  # noqa: S603 - our own code
+
+
+@pytest.mark.parametrize("program", LATER, ids=["patched", "scanned"])
+def test_what_is_not_needed_is_not_loaded(program):
+    """An import costs its time and memory only where it is used."""
+    before = "import sys, langgraph.graph\nbefore = set(sys.modules)\n"
+    found = f"set({LATER[program]!r}.split()) & (set(sys.modules) - before)"
+    done = run(f"{before}{program}\nprint({found})")  # LangGraph loads rich, where it is installed
+    assert (done.returncode, done.stdout) == (0, "set()\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "program", "printed"),
+    [
+        ("langchain", "langchain", "import langgraph_patch.middleware", ""),
+        ("psycopg", "postgres", POSTGRES, ""),
+        ("rich", "cli", NOTEBOOK, "<pre>nothing to repair</pre>\n<pre>&lt;b&gt;\\x1b</pre>\n"),
+    ],
+)
+def test_a_missing_extra_is_an_error_that_names_it(package, extra, program, printed):
+    """Who has not installed it reads which command installs it; a notebook shows texts only."""
+    done = run(MISSING.format(package=package) + program)
+    assert (done.returncode, done.stdout) == (1, printed)
+    assert f"pip install 'langgraph-patch[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+# --- the types in the installed package ---------------------------------------------------
+
+WRONG = "from langgraph_patch import patch_messages\nx: int = patch_messages([])\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "output"),
+    [
+        ((TESTS / "support" / "typed_user.py").read_text("utf-8"), 0, "no issues found in 1 sou"),
+        (WRONG, 1, 'expression has type "Patch", variable has type "int"'),
+    ],
+    ids=["as promised", "wrong"],
+)
+def test_a_strict_type_checker_reads_the_package(tmp_path, source, code, output):
+    """It accepts what is promised, and refuses what is not: nothing is Any."""
+    file = tmp_path / "user.py"  # where no source of the package is
+    file.write_text(source)
+    cache = f"--cache-dir={ROOT / '.mypy_cache'}"
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", cache, str(file)]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    assert (ran.returncode, output in ran.stdout) == (code, True), ran.stdout

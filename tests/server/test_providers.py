@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from contextlib import suppress
 from typing import Any
@@ -13,7 +14,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.messages.ai import add_ai_message_chunks
 
-from kit import Agent, above, loop, model_node
+from kit import BARE, KINDS, Agent, above, loop, model_node
 from langgraph_patch import with_patching
 from langgraph_patch.history.patch import patch_messages, validate_messages
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
@@ -28,7 +29,6 @@ from langgraph_patch.streaming import (
     message_from_stream,
 )
 from support import wires
-from support.answer_agents import INPUT, weather
 from support.damaged import DAMAGED, VERDICTS
 from support.provider_server import (
     INTEGRATIONS,
@@ -41,7 +41,7 @@ from support.provider_server import (
     Turn,
 )
 from support.strategies import broken_histories
-from support.streams import LAST, left, live
+from support.streams import INPUT, LAST, left, live, weather
 from support.wires import WIRES, payload, refusals
 
 LETTERS = dict(zip(WIRES, "CRAGMB", strict=True))
@@ -120,9 +120,6 @@ def test_a_renamed_custom_call_keeps_its_output():
     assert len(ids) == 4
     assert (ids[0], ids[2]) == (ids[1], ids[3])
     assert ids[0] != ids[2]
-
-
-# (wire, rule, what breaks it). Dicts are a payload's messages, for what no integration builds.
 
 
 # --- clients of providers that refuse a bad history -----------------------------------------------
@@ -284,3 +281,104 @@ def test_a_client_has_the_text_of_an_answer_and_nothing_else(name, turn):
     assert reasons in ([], ["tool_call"])
     if checker is full_stream_checker or not has_call:
         assert reasons == []
+
+
+# --- a call that was cut off does not run, and the thread goes on --------------------------------
+
+COMPLETE = ("mail", '{"to": "al"}')
+CUT = ("mail", '{"to": "bo"')
+"""LangChain completes it."""
+MALFORMED = ("mail", '{"to": "bo",,}')
+LIMIT, BOTH = Turn(calls=[CUT], cut=True), Turn(calls=[COMPLETE, CUT], cut=True)
+OPENAI = ("OpenAI Chat Completions", "OpenAI Responses")
+STREAMING = (*OPENAI, "DeepSeek", "Anthropic", "Bedrock", "Gemini")
+PATCHED_KINDS = ("hand_built", "create_agent", "middleware")
+NO_CALL = {"content": {"role": "model", "parts": []}, "finishReason": "MALFORMED_FUNCTION_CALL"}
+"""What Gemini sends instead of a call that it could not read."""
+
+
+def agent_with(build: Any, server: ProviderServer, *, asynchronous: bool = False) -> Agent:
+    """An agent with the model of a provider, which it binds to its tools."""
+    model: Any = server.model
+
+    def make(_: Any, tools: Any, saver: Any) -> Any:
+        is_loop = build is KINDS["hand_built"]
+        return build(model.bind_tools(tools) if is_loop else model, tools, saver)
+
+    return Agent(make, asynchronous=asynchronous)
+
+
+def unfinished(name: str) -> dict[str, Any]:
+    """What a provider streams that has no call that can run."""
+    if name == "Gemini":
+        event = f"data: {json.dumps({'candidates': [NO_CALL]})}\n\n"
+        return {"limit": LIMIT, "malformed": [event.encode()]}
+    turns: dict[str, Any] = {"limit": LIMIT, "malformed": Turn(calls=[MALFORMED])}
+    if name != "Bedrock":  # whose integration raises an error at a stream without an end
+        turns["dead"] = INTEGRATIONS[name].events(LIMIT)[: -1 if name == OPENAI[1] else -2]
+    return turns
+
+
+@pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning")
+@pytest.mark.parametrize("way", ["messages", "v3"])
+@pytest.mark.parametrize("name", STREAMING)
+def test_no_unfinished_call_of_a_stream_runs(name, way):
+    """Alone the model is asked again; a complete one before it runs. Bare, the cut call runs."""
+    number = STREAMING.index(name)
+
+    def say(agent: Agent, text: str) -> None:
+        value = {"messages": [HumanMessage(text)]}
+        if way == "v3":
+            list(agent.graph.stream_events(value, agent.config, version="v3"))
+        else:
+            agent.stream(value, way)
+
+    for turn in [*unfinished(name).values(), BOTH, Turn(calls=[COMPLETE], cut=name != "Gemini")]:
+        with ProviderServer(INTEGRATIONS[name], turn, TURNS["text"]) as server:
+            build = KINDS[PATCHED_KINDS[number % 3]]
+            agent = agent_with(build, server, asynchronous=way == "messages" and number > 2)
+            for text in ("go", "hello"):
+                say(agent, text)
+                assert agent.history[-1].text == "".join(WORDS)
+            runs = isinstance(turn, Turn) and COMPLETE in turn.calls
+            assert agent.desk.did == ({"mail al": 1} if runs else {})
+            assert server.refused == [[], [], []]
+        assert validate_messages(agent.history) == []
+    with ProviderServer(INTEGRATIONS[name], LIMIT, TURNS["text"]) as server:
+        bare = agent_with(BARE["create_agent"], server)
+        bare.stream({"messages": [HumanMessage("go")]}, "messages")
+    assert bare.desk.did == {"mail bo": 1}
+
+
+ARGS = {"to": "bo"}
+USE = {"type": "tool_use", "id": "c1", "name": "mail", "input": ARGS}
+BODIES: dict[str, Any] = {
+    "Anthropic": {
+        "id": "m", "type": "message", "role": "assistant", "model": "m", "content": [USE],
+        "stop_reason": "max_tokens", "usage": {"input_tokens": 1, "output_tokens": 1},
+    },
+    "Bedrock": {
+        "output": {"message": {"role": "assistant", "content": [
+            {"toolUse": {"toolUseId": "c1", "name": "mail", "input": ARGS}},
+        ]}},
+        "stopReason": "max_tokens", "metrics": {"latencyMs": 1},
+        "usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2},
+    },
+    "Gemini": {
+        "candidates": [{"finishReason": "MAX_TOKENS", "content": {"role": "model", "parts": [
+            {"functionCall": {"name": "mail", "args": ARGS}},
+        ]}}],
+    },
+}  # fmt: skip
+"""The answers of the providers that give arguments as objects, which nothing shows to be cut."""
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_call_at_the_limit_of_an_answer_that_is_not_streamed(name):
+    """Its arguments look complete; patched, the model is asked again, once, and nothing runs."""
+    with ProviderServer(INTEGRATIONS[name], [json.dumps(BODIES[name]).encode()]) as server:
+        assert server.model.invoke("go").tool_calls[0]["args"] == ARGS
+        agent = agent_with(KINDS["create_agent"], server)
+        agent.say("go")
+        assert len(server.requests) == 3
+    assert agent.desk.did == {}

@@ -13,11 +13,11 @@ from langgraph.graph import START
 from kit import Desk
 from langgraph_patch import with_patching
 from support import refused_wires
-from support.answer_agents import weather
 from support.bound_cases import CASES, turns
 from support.provider_server import INTEGRATIONS, TURNS, WORDS, ProviderServer
 from support.refusing import PLACES, WAYS, RefusingModel
 from support.states import FOREIGN, STATES
+from support.streams import weather
 from support.wires import WIRES
 
 pytestmark = pytest.mark.server

@@ -1,4 +1,4 @@
-"""What the documentation claims is what the programs print: tables, bugs, benchmarks."""
+"""What the documentation claims is what the scripts print: tables, bugs, benchmarks."""
 
 import subprocess
 import sys
@@ -9,10 +9,8 @@ import compare
 import langgraph_bugs
 import wire_table
 from support.pages import PAGES
-from support.paths import TESTS
+from support.paths import ENVIRONMENT, SCRIPTS
 from support.wires import WIRES
-
-BENCHMARKS = TESTS / "benchmarks"
 
 
 @pytest.mark.parametrize("program", [wire_table, compare], ids=lambda each: each.__name__)
@@ -39,9 +37,23 @@ def test_the_pinned_versions_have_none_of_the_bugs(check):
 
 def test_the_benchmarks_print_one_table():
     """One Markdown table with rows of each part, and nothing else; people look at its figures."""
-    command = [sys.executable, str(BENCHMARKS), "--quick"]
+    command = [sys.executable, str(SCRIPTS / "benchmarks"), "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert {line.count("|") for line in lines} == {6}, done.stdout
     assert len(lines) > 50
+
+
+def test_langgraphs_own_checkpointers_can_do_everything():
+    """Those that need no server, by `saver_table`; the documentation has the others."""
+    command = [sys.executable, "-W", "ignore", SCRIPTS / "saver_table.py"]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, check=True, text=True)  # noqa: S603 - our own script
+    rows = {
+        line.split(" | ")[0].strip("| "): line.split(" | ")[2:] for line in done.stdout.splitlines()
+    }
+    assert [cell.strip("| ") for cell in rows["SqliteSaver"]] == ["yes"] * 4
+    *others, undo = [cell.strip("| ") for cell in rows["InMemorySaver"]]
+    assert others == ["yes"] * 3
+    assert "cannot delete single checkpoints" in undo
+    assert [cell.strip("| ") for cell in rows["PostgresSaver"]] == ["no URI"] * 4

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import ModelFallbackMiddleware, ModelRetryMiddleware
+from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
@@ -14,8 +17,14 @@ from langchain_core.messages import (
     RemoveMessage,
     ToolMessage,
 )
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import RetryPolicy
+from langgraph_supervisor import create_supervisor
+from pydantic import BaseModel
 
+from kit import StrictModel, above, loop, model_node, streamed
 from langgraph_patch import with_patching
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
@@ -25,8 +34,8 @@ from langgraph_patch.streaming import (
     first_chunk_checker,
     full_stream_checker,
 )
-from support.answer_agents import INPUT, KINDS, RETRIES, SUNNY, agent_model, weather
-from support.streams import LAST, REST, START, Source, call, left, live, same, say
+from support.streams import INPUT, LAST, REST, Source, call, left, live, same, say, weather
+from support.streams import START as BEGUN
 
 each_checker = pytest.mark.parametrize(
     "checker", [full_stream_checker, live], ids=lambda each: each.__name__
@@ -64,7 +73,7 @@ def test_only_final_answers_pass_and_messages_are_distinguished_by_id(io):
     stream = [
         token("agent", "1", say()),
         token("critic", "2", say("Fine")),
-        token("agent", "1", START),
+        token("agent", "1", BEGUN),
         token("tools", "t", result("c1")),
         token("critic", "2", say(".")),
         token("agent", "1", REST),
@@ -74,7 +83,7 @@ def test_only_final_answers_pass_and_messages_are_distinguished_by_id(io):
         token("plain", "3", AIMessage("whole")),
         token("plain", "4", AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "c2"}])),
         token("agent", "5", say("Let me")),
-        token("agent", "5", START),
+        token("agent", "5", BEGUN),
         token("agent", "5", LAST),
     ]
     assert same(list(io.answers(Source(stream))), [stream[place] for place in (1, 4, 8, 9)])
@@ -93,7 +102,7 @@ def test_an_answer_is_shown_as_soon_as_its_checker_says_so(checker, read):
 
 def test_a_late_call_retracts_what_was_shown(io):
     """The retraction comes with the call, once; nothing more of the message passes."""
-    chunks = (say("Let "), say("me"), START, say("Hm"), REST, LAST)
+    chunks = (say("Let "), say("me"), BEGUN, say("Hm"), REST, LAST)
     source = Source(tokens("a", *(("1", chunk) for chunk in chunks)))
     shown = io.answers(source, checker=first_chunk_checker)
     assert same([next(shown), next(shown)], source.items[:2])
@@ -109,7 +118,7 @@ def test_an_answer_without_a_last_chunk_passes_at_the_end_of_the_stream():
     stream = tokens("a", ("resp_1", say([])), ("1", say("Good ")))
     assert same(answers(stream), stream[1:])
     assert answers(stream, lambda turn: turn.ended or None) == []
-    late = tokens("a", ("1", say("Good ")), ("1", START))
+    late = tokens("a", ("1", say("Good ")), ("1", BEGUN))
     assert answers(late, lambda turn: False if turn.ended else None) == []
 
 
@@ -140,7 +149,7 @@ def test_an_attempt_that_broke_off_is_no_answer(checker):
 def test_held_text_is_delivered_before_the_error(io):
     """What the model had written, but not its failed attempts, and no text before a call."""
     error = ConnectionError("gone")
-    parts = (("0", say("Let me")), ("0", START), ("1", say("So")), ("2", say("Sun")))
+    parts = (("0", say("Let me")), ("0", BEGUN), ("1", say("So")), ("2", say("Sun")))
     stream = tokens("n:t", *parts)
     shown = io.answers(Source([*stream, token("tools:2", "r", result("c9"))], error))
     assert same([next(shown)], stream[-1:])
@@ -151,7 +160,7 @@ def test_held_text_is_delivered_before_the_error(io):
 
 # --- tools and middleware ---------------------------------------------------------------------
 
-TURN = tokens("agent:1", ("1", START), ("1", LAST))
+TURN = tokens("agent:1", ("1", BEGUN), ("1", LAST))
 SECOND = token("agent:1", "1", call("", index=1, id="c2", name="weather"))
 RESULT = token("tools:2", "r1", result("c1"))
 PLACEHOLDER = result("c1", additional_kwargs={PLACEHOLDER_KEY: {"cause": "unknown"}})
@@ -211,7 +220,7 @@ ENDS: dict[str, tuple[list[Any], list[str]]] = {
     ),
     "a node that answers the calls of a graph in it": (
         [
-            *tokens("team:1|agent:2", ("1", START), ("1", LAST)),
+            *tokens("team:1|agent:2", ("1", BEGUN), ("1", LAST)),
             token("team:1", "2", AIMessage("Yes.")),
             token("team:1", "r1", result("c1")),
         ],
@@ -303,6 +312,123 @@ def test_a_message_of_a_server_is_a_dict(event):
 
 
 # --- real graphs ------------------------------------------------------------------------------
+
+SUNNY = ["Sunny today."]
+
+
+class City(BaseModel):
+    """A structured answer."""
+
+    city: str
+
+
+@tool(return_direct=True)
+def direct(city: str) -> str:
+    """The weather, as the answer of the run."""
+    return f"sunny in {city}"
+
+
+@tool
+def ask_agent(city: str) -> str:
+    """Ask another agent."""
+    inner = create_agent(agent_model(), [weather])
+    return inner.invoke({"messages": [("user", city)]})["messages"][-1].text
+
+
+def answer() -> list[Any]:
+    """A turn with an answer."""
+    return [say("Sunny"), say(" today.")]
+
+
+def broken() -> list[Any]:
+    """A turn that fails in the middle of its answer."""
+    return [say("So"), ConnectionError("reset by peer")]
+
+
+def agent_model(name: str = "weather") -> StrictModel:
+    """A model that writes, calls a tool, and answers."""
+    called = streamed((name, '{"city": "Rome"}'))
+    return StrictModel(script=[[say("Let me see."), say(" "), *called], answer()])
+
+
+def by_hand(model: Any) -> Any:
+    """Model, tools, model."""
+    return loop(model, [weather]).compile()
+
+
+def supervisor() -> Any:
+    """A supervisor that transfers to an agent, which answers; then the supervisor ends."""
+    transfer = streamed(("transfer_to_helper", "{}"), first=9)
+    boss = StrictModel(script=[[say("I ask."), *transfer], [say("It is done.")]])
+    helper = create_agent(agent_model(), [weather], name="helper")
+    return create_supervisor([helper], model=boss).compile()
+
+
+def side_by_side() -> Any:
+    """Two models at once: one calls a tool, the other one answers."""
+    builder = StateGraph(MessagesState)
+    for name, model in (("caller", agent_model()), ("speaker", StrictModel(script=[answer()]))):
+        builder.add_node(name, model_node(model))
+        builder.add_edge(START, name)
+    return builder.compile()
+
+
+KINDS: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "a graph by hand": (lambda: by_hand(agent_model()), SUNNY),
+    "create_agent": (lambda: create_agent(agent_model(), [weather]), SUNNY),
+    "a model without streaming": (
+        lambda: create_agent(StrictModel(script=[AIMessage("whole")], disable_streaming=True), []),
+        ["whole"],
+    ),
+    "return_direct": (lambda: create_agent(agent_model("direct"), [direct]), ["sunny in Rome"]),
+    "ToolStrategy": (
+        lambda: create_agent(agent_model("City"), [], response_format=ToolStrategy(City)),
+        ["Returning structured response: city='Rome'"],
+    ),
+    "an agent in a tool": (lambda: create_agent(agent_model("ask_agent"), [ask_agent]), SUNNY),
+    "an agent as a subgraph": (
+        lambda: above(create_agent(agent_model(), [weather])).compile(),
+        SUNNY,
+    ),
+    "a supervisor": (supervisor, ["Sunny today.", "It is done."]),
+    "two models at once": (side_by_side, SUNNY),
+}
+"""Kind of agent -> how to make it, and the answers that a client must have in the end."""
+
+
+def attempts() -> StrictModel:
+    """A model that fails once, then answers."""
+    return StrictModel(script=[broken(), answer()])
+
+
+def retrying() -> Any:
+    """A node that is run again."""
+    policy = RetryPolicy(initial_interval=0.001, jitter=False)
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", model_node(attempts()), retry_policy=policy)
+    return builder.add_edge(START, "agent").compile()
+
+
+def with_middleware(middleware: Any, model: Any) -> Any:
+    """An agent without tools."""
+    return create_agent(model, [], middleware=[middleware])
+
+
+RETRIES: dict[str, Callable[[], Any]] = {
+    "RetryPolicy": retrying,
+    "with_retry": lambda: by_hand(attempts().with_retry(wait_exponential_jitter=False)),
+    "with_fallbacks": lambda: by_hand(
+        StrictModel(script=[broken()]).with_fallbacks([StrictModel(script=[answer()])])
+    ),
+    "ModelRetryMiddleware": lambda: with_middleware(
+        ModelRetryMiddleware(initial_delay=0.001, jitter=False), attempts()
+    ),
+    "ModelFallbackMiddleware": lambda: with_middleware(
+        ModelFallbackMiddleware(StrictModel(script=[answer()])), StrictModel(script=[broken()])
+    ),
+}
+"""Everything that calls a model again -> a graph of which the first attempt fails."""
+
 
 SHAPES: dict[str, dict[str, Any]] = {
     "messages": {"stream_mode": "messages"},

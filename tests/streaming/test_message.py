@@ -15,8 +15,7 @@ from langgraph_patch import with_patching
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.streaming import UNFINISHED_KEY, merge_tool_call_chunks, message_from_stream
-from support.answer_agents import INPUT, weather
-from support.streams import LAST, call, say, think
+from support.streams import INPUT, LAST, call, say, think, weather
 from support.streams import START as BEGUN
 
 # --- tool calls ------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
-from langchain_core.messages import AIMessageChunk, RemoveMessage
+from langchain_core.messages import AIMessageChunk, HumanMessage, RemoveMessage
+from langchain_core.tools import tool
 
 from langgraph_patch.streaming import (
     Turn,
@@ -15,6 +16,14 @@ from langgraph_patch.streaming import (
     final_answers,
     split_stream,
 )
+
+INPUT = {"messages": [HumanMessage("How is the weather?", id="h1")]}
+
+
+@tool
+def weather(city: str) -> str:
+    """The weather."""
+    return f"sunny in {city}"
 
 
 def live(turn: Turn) -> bool | None:

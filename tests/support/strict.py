@@ -1,16 +1,11 @@
-"""A scripted chat model that refuses what providers refuse, and the graphs to put it in."""
+"""What providers refuse of a history, written from their rules."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from langchain_core.callbacks import CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from pydantic import Field
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 
@@ -48,63 +43,3 @@ def refuse(messages: Sequence[BaseMessage]) -> None:
                 waiting.append(call["id"])
     if waiting:
         raise RefusedError(f"calls {waiting} have no result")
-
-
-class StrictModel(BaseChatModel):
-    """Says its script line by line, and refuses a broken history before each line.
-
-    Attributes:
-        script: Its answers. A callable receives the history and returns the answer.
-        seen: The histories that it read, in order.
-    """
-
-    script: list[Any]
-    seen: list[list[BaseMessage]] = Field(default_factory=list)
-
-    @property
-    def _llm_type(self) -> str:
-        return "strict"
-
-    def bind_tools(self, tools: Any, **_: Any) -> StrictModel:
-        return self
-
-    def _next(self, messages: list[BaseMessage]) -> AIMessage:
-        self.seen.append(list(messages))
-        refuse(messages)
-        line = self.script.pop(0)
-        answer = line(messages) if callable(line) else line
-        return answer.model_copy()
-
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **_: Any,
-    ) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration(message=self._next(messages))])
-
-    def _stream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **_: Any,
-    ) -> Iterator[ChatGenerationChunk]:
-        answer = self._next(messages)
-        parts = re.findall(r"\S+\s*", answer.text) or [""]
-        for place, part in enumerate(parts):
-            last = place == len(parts) - 1
-            chunk = AIMessageChunk(
-                content=part,
-                id=answer.id,
-                tool_calls=answer.tool_calls if last else [],
-                chunk_position="last" if last else None,
-            )
-            yield ChatGenerationChunk(message=chunk)
-
-
-def ai(*calls: tuple[str, dict[str, Any], str], text: str = "", **kwargs: Any) -> AIMessage:
-    """An `AIMessage` with calls, each as (name, args, id)."""
-    tool_calls = [{"name": n, "args": a, "id": i} for n, a, i in calls]
-    return AIMessage(text, tool_calls=tool_calls, **kwargs)

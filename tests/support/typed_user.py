@@ -111,8 +111,6 @@ def stored(graph: AnyGraph, config: RunnableConfig, saver: Saver) -> None:
     assert_type(repair, threads.ThreadRepair)
     assert_type((repair.skipped, repair.patch), tuple[bool, lp.Patch | None])
     assert_type(threads.undo_repair(saver, config), str)
-    server = threads.LangGraphServer(get_sync_client(), status="error", metadata={"of": 1})
-    threads.scan_threads(server)
     threads.scan_threads(get_sync_client())
     threads.repair_thread(saver, config, on_pause="drop")  # type: ignore[arg-type]
     threads.repair_thread(graph, config)  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 A test that needs one has the marker `needs(langgraph="1.2")`; the name of a package is written
 with underscores. `needs("exit", langgraph="1.2")` is for the parameters whose id has "exit" in it.
 With an older version it is not run and is counted (`tests/conftest.py`), so
-that `tests/versions.py` can print how many tests each version leaves out and why.
+that `scripts/versions.py` can print how many tests each version leaves out and why.
 """
 
 from importlib import import_module

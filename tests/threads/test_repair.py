@@ -19,9 +19,9 @@ from langgraph.types import interrupt
 from pydantic import BaseModel
 
 from kit import Agent, calls
-from langgraph_patch import threads, validate_messages
+from langgraph_patch import validate_messages
 from langgraph_patch._langgraph_storage import later_checkpoint_id
-from langgraph_patch.errors import GraphError, OptionError, RemovedError, ThreadError
+from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
 from support.databases import rows_of
 from support.faults import Faults, each_fault, result_of
@@ -256,15 +256,6 @@ async def test_an_asynchronous_checkpointer_is_refused_and_a_thread_will_do(path
                 act(own, *[thread()] * (act is not scan_threads))
     repair = await asyncio.to_thread(repair_thread, saver, thread(), min_age=0)
     assert repair.outcome == "repaired"
-
-
-@pytest.mark.parametrize("name", ["repair_thread", "scan_threads", "undo_repair"])
-def test_the_import_of_an_asynchronous_function_says_what_there_is_instead(name):
-    """Whoever imports it reads that, and not that the name cannot be imported."""
-    with pytest.raises(RemovedError, match=f"no a{name}: .* call {name} in a thread") as raised:
-        exec(f"from langgraph_patch.threads import a{name}")  # noqa: S102 - as a user writes it
-    assert isinstance(raised.value, ImportError)
-    assert not hasattr(threads, "no_such_name")
 
 
 # --- refusals ------------------------------------------------------------------------------

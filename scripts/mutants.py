@@ -1,8 +1,8 @@
 """Change the core at random places, one at a time, and see whether a test fails.
 
-    python tests/mutants.py                       300 of the mutants that mutmut makes
-    python tests/mutants.py --sample 50 --seed 2  fewer, and others
-    python tests/mutants.py --only history        of one package
+    python scripts/mutants.py                       300 of the mutants that mutmut makes
+    python scripts/mutants.py --sample 50 --seed 2  fewer, and others
+    python scripts/mutants.py --only history        of one package
 
 It prints the share that a test killed, and the change of each mutant that survived. `[tool.mutmut]`
 in pyproject.toml names the packages that are changed and the tests that run.

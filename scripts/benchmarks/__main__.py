@@ -1,4 +1,4 @@
-"""All benchmarks in one Markdown table: `python tests/benchmarks [--quick] [PART ...]`.
+"""All benchmarks in one Markdown table: `python scripts/benchmarks [--quick] [PART ...]`.
 
 Figures are ratios of CPU times that were taken in turns in one process, so they are much the same
 on any machine. `--quick` runs everything once over little data: its figures mean nothing.
@@ -12,7 +12,7 @@ import warnings
 from importlib import import_module
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from measuring import TITLE
 

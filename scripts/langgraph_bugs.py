@@ -1,6 +1,6 @@
 """Print which bugs of LangGraph and its companions the installed versions have.
 
-    python tests/langgraph_bugs.py
+    python scripts/langgraph_bugs.py
 
 Each check is a run without langgraph-patch. `docs/pages/compatibility.md` says what each bug means
 for a thread.
@@ -14,7 +14,10 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.messages.tool import tool_call_chunk
@@ -134,8 +137,9 @@ def delta_update_of_a_new_thread() -> bool:
 
 def question_as_an_error() -> bool:
     """A `ToolNode` with error handling and a wrapper makes an error of `interrupt()`."""
-    wrap: Any = lambda call, run: run(call)
-    node = ToolNode(Desk().tools(), handle_tool_errors=True, wrap_tool_call=wrap)
+    node = ToolNode(
+        Desk().tools(), handle_tool_errors=True, wrap_tool_call=lambda call, run: run(call)
+    )
     graph = above(lambda _: {"messages": [calls(("wire", {}))]}, node)
     paused = graph.compile(checkpointer=InMemorySaver())
     paused.invoke(go(), THREAD)

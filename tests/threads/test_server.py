@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,10 +14,12 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from langgraph.checkpoint.serde.types import RESUME
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph_sdk import get_client
 from langgraph_sdk.client import SyncLangGraphClient
 
+from langgraph_patch._langgraph_storage import NO_TASK
 from langgraph_patch.errors import (
     EvidenceError,
     OptionError,
@@ -27,8 +28,9 @@ from langgraph_patch.errors import (
     chain_of,
     is_store_failure,
 )
-from langgraph_patch.threads import LangGraphServer, repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.opening import open_database
+from langgraph_patch.threads.server import LangGraphServer, checkpoint_of, with_messages
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 IDS = [f"t{number:03}" for number in range(120)]
@@ -166,14 +168,6 @@ def client(server: FakeServer) -> Iterator[SyncLangGraphClient]:
         yield SyncLangGraphClient(http)
 
 
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that were waited for, without waiting."""
-    waited: list[float] = []
-    monkeypatch.setattr(time, "sleep", waited.append)
-    return waited
-
-
 def reason(client: Any) -> str:
     """Why the only thread is unreadable."""
     [report] = scan_threads(client)
@@ -189,7 +183,7 @@ def scanned(client: Any, **options: Any) -> list[str]:
 # --- requests -------------------------------------------------------------------------------
 
 
-def test_e3_a_server_that_fails_ends_a_scan(server, client, pauses):
+def test_e3_a_server_that_fails_ends_a_scan(server, client):
     """Also while older checkpoints are searched: otherwise its threads would be called damaged."""
     text = "LangGraph Server: it refuses all requests: check its URL and LANGGRAPH_API_KEY, or try"
     for status in (401, 429, 502, 503, 504):
@@ -197,14 +191,12 @@ def test_e3_a_server_that_fails_ends_a_scan(server, client, pauses):
         search = lambda body, it=refusal: it if "checkpoint_id" in body["checkpoint"] else None
         for answer in (refusal, lambda body, s=search: s(body) or server.on_history(body)):
             server.answers["history"] = answer
-            pauses.clear()
             with pytest.raises((StoreError, EvidenceError)) as raised:
                 scanned(client)
             assert is_store_failure(raised.value)
             [error] = [e for e in chain_of(raised.value) if isinstance(e, StoreError)]
             assert str(error).startswith(text)
             assert str(error).endswith(f"again later ({status} {error_text(status)}: no).")
-            assert pauses == ([1.0, 4.0, 16.0] if status in {429, 503} else [])
 
 
 def error_text(status: int) -> str:
@@ -228,8 +220,8 @@ def test_e9_an_answer_for_another_thread_is_refused(server, client):
     server.answers["history"] = [{**state(0, DAMAGED), "checkpoint": {"thread_id": "u", **ID}}]
     assert "was asked for thread 't' and answered for 'u'" in reason(client)
     server.answers = {"thread": {"thread_id": "u", "status": "idle"}}
-    with pytest.raises(ThreadError, match="was asked for thread 't' and answered for 'u'"):
-        scanned(client, thread_ids=["t"])
+    server.states = [state(0, DAMAGED, task())]
+    assert "was asked for thread 't' and answered for 'u'" in reason(client)
 
 
 ID = {"checkpoint_id": "c0"}
@@ -242,30 +234,13 @@ def test_a_server_is_never_written_to(server, client):
         for act in acts:
             with pytest.raises(ThreadError, match=r"Deploy the graph with with_patching.*database"):
                 act(target, CONFIG)
-    with pytest.raises(ThreadError, match="Deploy the graph with with_patching"):
-        open_database(server.url, write=True)
     assert server.seen == []
-
-
-def test_a_server_that_refuses_for_a_while_is_asked_again(server, client, pauses):
-    """After the seconds that it names, but not after a day."""
-    for status, named, waited in (
-        (429, "7", [7.0, 7.0]),
-        (503, "86400", [30.0, 30.0]),
-        (503, "Sun, 22 Nov 2026 10:00:00 GMT", [1.0, 4.0]),
-        (429, "", [1.0, 4.0]),
-    ):
-        refusals = [Reply(status=status, headers=(("retry-after", named),))] * 2
-        server.answers["count"] = lambda _, refusals=refusals: refusals.pop() if refusals else 1
-        pauses.clear()
-        assert scanned(client) == ["t"]
-        assert pauses == waited
 
 
 def test_what_is_no_langgraph_server_is_named(server, client):
     """A login page, nothing, lists of other things, a redirect: one line says what is wrong."""
     server.answers["count"] = Reply(status=301, headers=(("location", "https://h"),))
-    with pytest.raises(StoreError, match="with https where it needs that"):
+    with pytest.raises(ThreadError, match="with https where it needs that"):
         scanned(client)
     del server.answers["count"]
     for content in (
@@ -278,7 +253,7 @@ def test_what_is_no_langgraph_server_is_named(server, client):
     ):
         server.answers["search"] = Reply(pieces=[content])
         with pytest.raises(
-            StoreError, match=r"its answer is not the expected one .*URL of a L"
+            ThreadError, match=r"its answer is not the expected one .*URL of a L"
         ) as raised:
             scanned(client)
         assert "\n" not in str(raised.value)
@@ -333,11 +308,8 @@ def test_every_request_has_the_headers_of_the_environment(server, monkeypatch):
     assert (headers["x-tenant"], headers["x-other"]) == ("7:8", "a b")
 
 
-def test_only_a_client_is_a_server(client):
-    """The error names the value and what to pass; a server is taken as it is."""
-    with pytest.raises(OptionError, match=r"a value .* is a str: expected a synchronous client"):
-        LangGraphServer("http://127.0.0.1")
-    assert scanned(LangGraphServer(client)) == scanned(client) == ["t"]
+def test_an_asynchronous_client_is_refused():
+    """The error names the synchronous one."""
     with pytest.raises(OptionError, match=r"LangGraphClient is asynchronous: .*get_sync_client"):
         scan_threads(get_client(url="http://127.0.0.1"))
 
@@ -355,24 +327,15 @@ def test_every_page_is_read_in_any_order(server, client):
     assert server.posted("search")[0]["sort_by"] == "thread_id"
 
 
-def test_filters_choose_threads(server, client):
-    """They are sent with each request for a list; without them nothing is."""
-    filters: dict[str, Any] = {"metadata": {"mine": 1}, "status": "error"}
-    scanned(LangGraphServer(client, **filters))
-    for body in server.posted("count", "search"):
-        assert {key: body[key] for key in filters} == filters
-    server.seen.clear()
-    scanned(LangGraphServer(client, metadata={}, status=None))
-    assert all(not filters.keys() & body.keys() for body in server.posted("search"))
-
-
-def test_a_thread_that_does_not_exist(server, client):
-    """It is named in a scan; its id is quoted in the path."""
-    server.answers["thread"] = server.answers["history"] = Reply("Thread not found", 404)
+def test_a_thread_that_does_not_exist_or_never_ran(server, client):
+    """The first is unreadable, in the words of the server; the second is healthy."""
     for status in (404, 422):
-        server.answers["thread"] = Reply({"detail": "Invalid thread ID"}, status)
-        with pytest.raises(ThreadError, match="There is no thread 'a b'"):
-            scanned(client, thread_ids=["a b"])
+        server.answers["history"] = Reply({"detail": "Invalid thread ID"}, status)
+        [report] = scan_threads(client, thread_ids=["a b"])
+        assert (report.thread_id, report.status) == ("a b", "unreadable")
+        assert "Invalid thread ID" in report.reason
+    server.answers["history"] = []
+    assert [each.status for each in scan_threads(client)] == ["healthy"]
 
 
 def test_pages_that_do_not_hold_all_threads_are_an_error(server, client):
@@ -410,40 +373,11 @@ def test_threads_that_are_deleted_meanwhile_hide_no_others(server, client):
 # --- pauses ---------------------------------------------------------------------------------
 
 
-def is_answered(saved: Any) -> bool:
-    """Whether a checkpoint has an answer among its pending writes."""
-    return any(channel == RESUME for _, channel, _ in saved.pending_writes)
-
-
-def run_at(second: float, **options: Any) -> dict[str, Any]:
-    """A run, as the list of runs has it."""
-    options = {"input": {}, "command": None, **options}
-    return {"created_at": f"2026-01-01T00:00:{second:04.1f}+00:00", "kwargs": options}
-
-
-def test_an_answer_counts_for_every_pause_before_it(server, client):
-    """And for no later one: here the next message ended c1, c3 was answered, and c5 waits."""
-    server.states = [state(each, (), *[ASKS] * (each % 2)) for each in range(6)]
-    server.runs = [run_at(3.5, command={"resume": False}), run_at(1.5)]
-    saver = LangGraphServer(client)
-    expected = {f"c{each}": each in {1, 3} for each in range(5, -1, -1)}
-    found = {saved.checkpoint["id"]: is_answered(saved) for saved in saver.list(CONFIG)}
-    assert found == expected
-    for name, answered in expected.items():
-        exact = {"configurable": {"thread_id": "t", "checkpoint_id": name}}
-        assert is_answered(saver.get_tuple(exact)) == answered
-    server.seen.clear()
-    assert not is_answered(
-        saver.get_tuple({"configurable": {"thread_id": "t", "checkpoint_id": "c0"}})
-    )
-    assert not server.posted("runs")  # nobody was asked
-    # Runs that are not shown may have been answers; a call is not said to be waiting then.
-    server.states = [state(each, (), ASKS) for each in (1, 3)]
-    server.runs = [run_at(2)] * 100
-    assert [is_answered(saved) for saved in saver.list(CONFIG)] == [False, True]
-    assert "limit=100" in server.posted("runs")[0]
-    server.runs.pop()
-    assert not any(map(is_answered, saver.list(CONFIG)))
+def test_whether_a_pause_was_answered_is_not_known(server, client):
+    """The API does not show it, so a call is `unknown` rather than said to be waiting."""
+    server.states = [state(0, DAMAGED[:1], ASKS), state(1, DAMAGED)]
+    [report] = scan_threads(client)
+    assert str(report) == "'t': damaged - inserted 'f' 'c' (unknown)"
 
 
 def test_an_open_call_at_the_end_may_still_get_its_result(server, client):
@@ -458,5 +392,131 @@ def test_an_open_call_at_the_end_may_still_get_its_result(server, client):
     ):
         server.states = [state(0, DAMAGED[:1], *tasks)]
         server.answers["thread"] = {"thread_id": "t", "status": status, "metadata": {}}
-        server.runs = [run_at(0) | {"status": run}] * (run is not None)
+        server.runs = [{"status": run}] * (run is not None)
         assert [report.status for report in scan_threads(client)] == [found]
+
+
+# --- checkpoints, as the API shows them ---------------------------------------------------
+
+CALLS = [{"name": name, "args": {}, "id": name, "type": "tool_call"} for name in ("a", "b", "c")]
+CUT = {"name": "d", "args": "{", "id": "d", "error": None, "type": "invalid_tool_call"}
+MODEL = AIMessage(
+    "",
+    id="m",
+    tool_calls=CALLS,
+    usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
+    response_metadata={"finish_reason": "tool_calls"},
+)
+
+
+def result(call_id):
+    """A result as JSON."""
+    return ToolMessage("done", id=f"r-{call_id}", tool_call_id=call_id).model_dump(mode="json")
+
+
+def task_of(index, *, name="tools", **outcome):
+    """A task that a `Send` made, as the API shows it."""
+    empty = {"error": None, "interrupts": [], "result": None}
+    path = ["__pregel_push", index, False]
+    return {"id": f"t{index}", "name": name, "path": path, **empty, **outcome}
+
+
+def finished(index, call_id):
+    """A task with the result of a call."""
+    return task_of(index, result={"messages": [result(call_id)]})
+
+
+def waiting(index):
+    """A task that waits for a human."""
+    return task_of(index, interrupts=[{"id": f"i{index}", "value": "well?"}])
+
+
+def saved(*tasks, messages=(MODEL,), **fields):
+    """The checkpoint before those tasks."""
+    state = {
+        "values": {"messages": [message.model_dump(mode="json") for message in messages]},
+        "tasks": list(tasks),
+        "checkpoint": {"thread_id": "1", "checkpoint_id": "c"},
+        "metadata": {"step": 1},
+        "created_at": "2026-01-01T00:00:00+00:00",
+        **fields,
+    }
+    return checkpoint_of(state)
+
+
+# --- messages -------------------------------------------------------------------------------
+
+
+def test_a_message_keeps_every_field_and_other_values_stay():
+    """Also fields that `convert_to_messages` would move, and values that look like a message."""
+    cut = MODEL.model_copy(update={"invalid_tool_calls": [CUT]})
+    for message in (MODEL, cut, HumanMessage("hi", id="h"), AIMessageChunk("x", id="x")):
+        assert with_messages([message.model_dump(mode="json")]) == [message]
+    human = {"type": "human", "id": "h", "content": 7}
+    for value in (7, {"type": "text", "text": "x"}, {"type": ["ai"], "id": 3}, human):
+        assert with_messages([value]) == [value]
+
+
+# --- checkpoints ----------------------------------------------------------------------------
+
+
+def test_a_checkpoint_has_what_the_api_shows():
+    """Its names, its values, the nodes that are due, and what came before it."""
+    pulled = {**task_of(0), "path": ["__pregel_pull", "agent"], "name": "agent"}
+    start = {**pulled, "name": "__start__"}
+    parent = {"thread_id": "1", "checkpoint_id": "b", "checkpoint_ns": "x", "other": 1}
+    read = saved(pulled, start, parent_checkpoint=parent)
+    values = {"messages": [MODEL], "branch:to:agent": None}
+    assert read.checkpoint["channel_values"] == values
+    assert read.checkpoint["channel_versions"].keys() == values.keys()
+    assert (read.checkpoint["id"], read.checkpoint["ts"]) == ("c", "2026-01-01T00:00:00+00:00")
+    assert (read.metadata, read.pending_writes) == ({"step": 1}, [])
+    names = {"thread_id": "1", "checkpoint_ns": "", "checkpoint_id": "c"}
+    before = {"thread_id": "1", "checkpoint_ns": "x", "checkpoint_id": "b"}
+    assert read.config == {"configurable": names}
+    assert read.parent_config == {"configurable": before}
+    assert saved().parent_config is None
+
+
+def test_a_state_of_any_form():
+    """A state that is no dict is in the channel that LangGraph names `__root__`."""
+    root = {"__root__": [ToolMessage(**result("a"))]}
+    for values, expected in ((None, {}), ([result("a")], root), ({"n": 1}, {"n": 1})):
+        read = saved(values=values, tasks=None, metadata=None)
+        assert (read.checkpoint["channel_values"], read.metadata) == (expected, {})
+
+
+def test_the_pending_writes_of_tasks():
+    """Results, errors, interrupts, and tasks that finished without a write."""
+    several = {"$writes": [[result("a")], [result("b")]]}
+    writes = saved(
+        finished(0, "a"),
+        waiting(1),
+        task_of(2, error="kaput"),
+        task_of(3, result={"messages": several, "n": {"$writes": [1], "and": 2}}),
+        task_of(4, result={}),
+        task_of(5),
+    ).pending_writes
+    assert [(task, channel) for task, channel, _ in writes] == [
+        ("t0", "messages"),
+        ("t1", INTERRUPT),
+        (NO_TASK, RESUME),
+        ("t2", ERROR),
+        ("t3", "messages"),
+        ("t3", "messages"),
+        ("t3", "n"),
+        ("t4", "__no_writes__"),
+    ]
+    [first, asked, _, error, *two, other, _] = [value for *_, value in writes]
+    assert [message.tool_call_id for [message] in (first, *two)] == ["a", "a", "b"]
+    assert [(each.id, each.value) for each in asked] == [("i1", "well?")]
+    assert (error, other) == ("kaput", {"$writes": [1], "and": 2})
+
+
+def test_the_payload_of_a_send_is_not_known():
+    """Its node is, in the order of the tasks."""
+    sends = saved(waiting(1), finished(0, "a"), task_of(2, name="x")).checkpoint
+    assert [(s.node, s.arg) for s in sends["channel_values"][TASKS]] == [
+        *[("tools", None)] * 2,
+        ("x", None),
+    ]

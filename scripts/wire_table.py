@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from langgraph_patch.history.patch import patch_messages
 from support.damaged import DAMAGED, VERDICTS

@@ -1,8 +1,8 @@
 """Runs the core of the tests with old and new versions of LangGraph, and prints a table.
 
-    python tests/versions.py                           all sets
-    python tests/versions.py 1.1 newest                some of them
-    python tests/versions.py --environments FOLDER     keeps the environments, for the next run
+    python scripts/versions.py                           all sets
+    python scripts/versions.py 1.1 newest                some of them
+    python scripts/versions.py --environments FOLDER     keeps the environments, for the next run
 
 Other options are those of pytest. The exit code is 1 if a test fails. Tests that need a newer
 version are left out and counted (`tests/support/versions.py`). The tests of PostgreSQL, LangGraph
@@ -39,8 +39,8 @@ NOT_CORE = (
     "tests/evidence/test_effects.py",
     "tests/evidence/test_nested.py",
     "tests/evidence/test_reconcile.py",
-    "tests/evidence/test_turns.py",
-    "tests/threads/test_server_threads.py",
+    "tests/evidence/test_abandoned_turns.py",
+    "tests/threads/test_server.py",
 )
 
 TOOLS = ("aiosqlite", "hypothesis", "pytest", "pytest-asyncio", "pytest-socket", "pytest-xdist")

@@ -1,6 +1,6 @@
 """Print the table of checkpointers: what `langgraph_patch` can do with each, every cell from a run.
 
-    python tests/saver_table.py PostgresSaver=postgresql://... ValkeySaver=valkey://127.0.0.1:6379
+    python scripts/saver_table.py PostgresSaver=postgresql://... ValkeySaver=valkey://127.0.0.1:6379
 
 A checkpointer that needs a server gets the URI of an empty database; without one its row says so.
 MongoDB and DynamoDB are the emulators `mongomock` (it knows `pymongo<4.11`; install
@@ -19,7 +19,10 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from langgraph.checkpoint.memory import InMemorySaver
 

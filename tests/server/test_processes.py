@@ -1,4 +1,4 @@
-"""Processes that are killed, or that repair the same database at the same time."""
+"""Processes that are killed, or whose reader stops reading."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from langgraph_patch import validate_messages
-from langgraph_patch.threads import repair_thread
+from langgraph_patch.threads import repair_thread, undo_repair
 from langgraph_patch.threads.opening import open_database
 from support.databases import open_saver, rows_of
 from support.paths import ENVIRONMENT
@@ -64,7 +64,7 @@ def run(code, *arguments):
 
 @pytest.mark.parametrize(("kind", "way"), [("agent", "abandoned"), ("delta", "killed")])
 def test_a_repair_that_is_killed_at_any_statement(kind, way, tmp_path):
-    """The thread is unchanged or repaired; the next repair repairs it, once."""
+    """The thread is unchanged or repaired; the next repair repairs it once, and can be undone."""
     path = tmp_path / "db"
     with open_saver(str(path)) as saver:
         stored(way, kind, saver)
@@ -79,7 +79,9 @@ def test_a_repair_that_is_killed_at_any_statement(kind, way, tmp_path):
             assert repair_thread(saver, thread(), **NOW).outcome in ("repaired", "healthy")
             assert results(made.history)[0] == "sent to bob"
             assert validate_messages(made.history) == []
-        assert len(rows_of(str(copy))["1"] - before) == 1
+            assert len(rows_of(str(copy))["1"] - before) == 1
+            undo_repair(saver, thread())
+        assert rows_of(str(copy))["1"] == before
     assert len(added) > 5
     assert set(added) == {0, 1}
 
@@ -105,3 +107,14 @@ def test_c5_the_log_of_a_process_that_was_killed(is_copy, tmp_path):
         assert [*files()] == ["db"]
     else:
         assert files() == before
+
+
+def test_a_reader_may_stop_reading(tmp_path):
+    """A pipe that is closed is no error."""
+    path = tmp_path / "db"
+    with open_saver(str(path)) as saver:
+        stored("abandoned", saver=saver)
+    shell = f"{sys.executable} -m langgraph_patch scan '{path}' --json | true; exit $PIPESTATUS"
+    bash = ["/bin/bash", "-c", shell]
+    done = subprocess.run(bash, capture_output=True, check=False, env=ENVIRONMENT)  # noqa: S603 - our own
+    assert (done.returncode, b"Traceback" in done.stderr) == (141, False)

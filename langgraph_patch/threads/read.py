@@ -1,0 +1,349 @@
+"""Read a stored checkpoint without the graph that wrote it: its history, its pause and its age.
+
+`get_state()` applies the pending writes of finished tasks. The next message discards them, so
+`get_state()` would hide that they are lost. This module reads the state as the next run finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
+from langgraph.graph import StateGraph
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Overwrite
+from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
+
+from langgraph_patch._langgraph_storage import (
+    ERROR_SOURCE,
+    NEWEST_FORMAT,
+    NO_TASK,
+    due_channels,
+    is_spread,
+    later_checkpoint_id,
+    task_of_namespace,
+    whole_value,
+)
+from langgraph_patch.errors import (
+    GraphError,
+    OptionError,
+    ThreadError,
+    brief,
+    class_names,
+    is_store_failure,
+    quoted,
+)
+from langgraph_patch.evidence.address import Address
+from langgraph_patch.evidence.writes import fold
+from langgraph_patch.history.patch import as_messages
+from langgraph_patch.threads.listing import Selection, list_addresses
+from langgraph_patch.threads.server import Activity, LangGraphServer
+
+_T = TypeVar("_T")
+
+MARK: Final = {"langgraph_patch": "repair"}
+"""The metadata of a checkpoint that a repair wrote."""
+
+_NO_RESULT = frozenset((INTERRUPT, RESUME, ERROR, ERROR_SOURCE))
+"""A write to one of these channels does not show that a task finished."""
+
+
+# --- the arguments of the public functions --------------------------------------------------
+
+
+def checked_saver(target: Any, *, server: bool) -> BaseCheckpointSaver[Any]:
+    """The synchronous checkpointer that was passed.
+
+    Args:
+        target: What was passed.
+        server: Whether a LangGraph Server is accepted, which can only be read.
+
+    Raises:
+        GraphError: If it is a graph.
+        OptionError: If it is something else, or asynchronous.
+        ThreadError: If it is a LangGraph Server and `server` is False.
+    """
+    if isinstance(target, StateGraph | CompiledStateGraph):
+        raise GraphError(
+            "A graph was passed: pass its checkpointer (graph.checkpointer). A stored thread is "
+            "read and repaired without the code of the application."
+        )
+    name = type(target).__name__
+    if isinstance(target, SyncLangGraphClient):
+        target = LangGraphServer(target)
+    if isinstance(target, LangGraphServer):
+        if server:
+            return target
+        raise ThreadError(
+            "The threads of a LangGraph Server are read over its API, and not repaired: a repair "
+            "would be a run of the graph that races with others. Deploy the graph with "
+            "with_patching, and the next message of a thread repairs it; or name the database of "
+            "the server (postgresql://...)."
+        )
+    if (
+        isinstance(target, LangGraphClient)
+        or getattr(type(target), "get_tuple", None) is BaseCheckpointSaver.get_tuple
+        or any(each.startswith("Async") for each in class_names(target, "langgraph"))
+    ):
+        raise OptionError(
+            f"{name} is asynchronous: open the same database with its synchronous form, such as "
+            f"SqliteSaver or PostgresSaver, or get_sync_client for a LangGraph Server. An "
+            f"asynchronous service calls the function in a thread: await asyncio.to_thread(...)."
+        )
+    if not isinstance(target, BaseCheckpointSaver):
+        raise OptionError(
+            f"{quoted(target)} is a {name}: expected a checkpointer, such as a SqliteSaver or the "
+            f"`checkpointer` of a graph. `langgraph_patch.threads.opening.open_database` opens "
+            f"the one of a file or a URI."
+        )
+    return target
+
+
+def checked_address(config: RunnableConfig) -> Address:
+    """The address that a caller's config names.
+
+    Raises:
+        ThreadError: If it names no thread, or a namespace that no later run reads.
+    """
+    configurable = config.get("configurable") if isinstance(config, Mapping) else None
+    if not isinstance(configurable, Mapping) or configurable.get("thread_id") is None:
+        raise ThreadError(f"{quoted(config)} names no thread: expected configurable.thread_id.")
+    # Other keys stay: some checkpointers need more than these.
+    address = Address.of({"configurable": {**configurable}})
+    if task_of_namespace(address.namespace) is not None:
+        raise ThreadError(
+            f"Namespace {address.namespace!r} belongs to one run of a node: no later run reads it, "
+            f"so there is nothing to repair. Repair the root namespace of the thread."
+        )
+    return address
+
+
+# --- all histories -----------------------------------------------------------------------------
+
+
+def read_each(
+    saver: BaseCheckpointSaver[Any],
+    selection: Selection,
+    read: Callable[[Address], _T | None],
+    unreadable: Callable[[Address, str], _T],
+) -> Iterator[_T]:
+    """Read each selected history that later runs read.
+
+    Args:
+        saver: The checkpointer.
+        selection: Which threads.
+        read: Returns what is yielded for a history, or None.
+        unreadable: Returns what is yielded for a history that cannot be read, with the reason.
+
+    Raises:
+        Exception: What a database or a server raises that fails.
+    """
+    for address in list_addresses(saver, selection):
+        if task_of_namespace(address.namespace) is not None:
+            continue
+        try:
+            result = read(address)
+        except Exception as error:  # any: what is stored may make every constructor fail
+            if is_store_failure(error):
+                raise
+            result = unreadable(address, reason_of(error))
+        if result is not None:
+            yield result
+
+
+# --- a stored history --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHistory:
+    """A history as a checkpoint stores it.
+
+    Attributes:
+        saver: The checkpointer.
+        saved: The checkpoint.
+        messages_key: The state key of the history.
+    """
+
+    saver: BaseCheckpointSaver[Any]
+    saved: CheckpointTuple
+    messages_key: str
+
+    @classmethod
+    def newest(
+        cls, saver: BaseCheckpointSaver[Any], address: Address, messages_key: str = "messages"
+    ) -> StoredHistory:
+        """Read the newest checkpoint.
+
+        Raises:
+            ThreadError: If there is no such thread.
+        """
+        saved = saver.get_tuple(address.newest.config)
+        if saved is None:
+            where = f" in namespace {address.namespace!r}" if address.namespace else ""
+            raise ThreadError(f"There is no thread {address.thread_id!r}{where}.")
+        return cls(saver, saved, messages_key)
+
+    @property
+    def checkpoint_id(self) -> str:
+        """The id of the checkpoint."""
+        return self.saved.checkpoint["id"]
+
+    @property
+    def parent_id(self) -> str:
+        """The id of the checkpoint before it; empty if there is none."""
+        parent = self.saved.parent_config
+        return (Address.of(parent).checkpoint_id or "") if parent else ""
+
+    def differs_from(self, address: Address) -> str | None:
+        """Why nothing is done, if a caller named another checkpoint than this one."""
+        if address.checkpoint_id in (None, self.checkpoint_id):
+            return None
+        return f"its newest checkpoint is {self.checkpoint_id}, not {address.checkpoint_id}"
+
+    # --- messages ------------------------------------------------------------------------
+
+    def messages(self) -> list[BaseMessage] | None:
+        """The messages as the next run finds them; None if the state has no such key.
+
+        Raises:
+            ThreadError: If the format of the checkpoint is newer than this module supports, or if
+                the value is lost or holds anything but messages.
+            MessagesError: If the value is not a list of messages.
+        """
+        checkpoint = self.saved.checkpoint
+        if checkpoint.get("v", 1) > NEWEST_FORMAT:
+            raise ThreadError(
+                f"its checkpoint has format {checkpoint['v']!r}, which is newer than this version "
+                f"of langgraph-patch supports: upgrade langgraph-patch"
+            )
+        if self.messages_key in checkpoint["channel_values"]:
+            return _checked_messages(checkpoint["channel_values"][self.messages_key])
+        if self.messages_key not in checkpoint["channel_versions"]:
+            return None
+        return fold(*self._spread())
+
+    def is_ambiguous(self) -> bool:
+        """Whether the history is in a `DeltaChannel` that reducers read differently.
+
+        `RemoveMessage(REMOVE_ALL_MESSAGES)` is obeyed by the reducer of deepagents, as by `fold`,
+        and ignored by that of LangGraph.
+        """
+        if self.messages_key in self.saved.checkpoint["channel_values"]:
+            return False
+        _, writes = self._spread()
+        resets = [at for at, write in enumerate(writes, 1) if isinstance(write, Overwrite)]
+        written = [
+            each
+            for write in writes[resets[-1] if resets else 0 :]
+            for each in (write if isinstance(write, list) else [write])
+        ]
+        ids = [m.get("id") if isinstance(m, Mapping) else getattr(m, "id", None) for m in written]
+        return REMOVE_ALL_MESSAGES in ids
+
+    def _spread(self) -> tuple[list[BaseMessage], list[Any]]:
+        """The last stored value of a `DeltaChannel`, and what was written since."""
+        key = self.messages_key
+        own = self.saver.get_delta_channel_history(config=self.saved.config, channels=[key])[key]
+        seed: Any = own.get("seed", [])
+        # A value that was stored as it is belongs to another channel, or to a state before it.
+        if "seed" in own and whole_value(seed) is seed and not is_spread(self.saved, key):
+            raise ThreadError(
+                f"the value of its state key {key!r} is not stored any more: an older one is no "
+                f"substitute"
+            )
+        return _checked_messages(seed), [value for _, _, value in own.get("writes", ())]
+
+    # --- pauses, marks and ages ----------------------------------------------------------
+
+    def interrupts(self) -> dict[str, Any]:
+        """The interrupts of the tasks that wait for a human: what each asks, by its id."""
+        waiting: dict[str, Sequence[Any]] = {}
+        finished: set[str] = set()
+        for task, channel, value in self.saved.pending_writes or ():
+            if channel == INTERRUPT and task != NO_TASK:
+                waiting[task] = value if isinstance(value, Sequence) else [value]
+            elif channel not in _NO_RESULT:
+                finished.add(task)
+        asking = [each for task, own in waiting.items() if task not in finished for each in own]
+        return {str(getattr(each, "id", each)): getattr(each, "value", each) for each in asking}
+
+    def activity(self) -> Activity | None:
+        """Whether a human may still answer or, on a server, a run is in progress; None if not."""
+        if isinstance(self.saver, LangGraphServer):
+            return self.saver.activity(self.saved) if self.starts_tasks() else None
+        interrupts = {*self.interrupts()}
+        if interrupts and (address := Address.of(self.saved.config)).namespace:
+            # An answer comes through the root graph only. If that has moved on, none will come.
+            root = self.saver.get_tuple(address.at("").config)
+            asked = StoredHistory(self.saver, root, self.messages_key).interrupts() if root else ()
+            interrupts &= {*asked}
+        return "waiting" if interrupts else None
+
+    def starts_tasks(self) -> bool:
+        """Whether a superstep follows the checkpoint, or was begun."""
+        return bool(due_channels(self.saved.checkpoint["channel_values"]))
+
+    def is_repair(self) -> bool:
+        """Whether a repair wrote the checkpoint: it has the mark, and an id right after its parent.
+
+        A mark alone may be a copy: `update_state` stores whatever metadata its config has.
+        """
+        metadata: Any = self.saved.metadata or {}
+        if metadata.get("source") != "update" or not MARK.items() <= metadata.items():
+            return False
+        return self.checkpoint_id == later_checkpoint_id(self.parent_id, 1)
+
+    def written(self) -> datetime | None:
+        """When the checkpoint was written, in UTC; None if it has no readable time."""
+        try:
+            written = datetime.fromisoformat(str(self.saved.checkpoint["ts"]))
+        except (KeyError, ValueError):
+            return None
+        return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
+
+    def age(self) -> float:
+        """The seconds since the checkpoint was written; 0 if that is not known."""
+        written = self.written()
+        return max(0.0, (datetime.now(UTC) - written).total_seconds()) if written else 0.0
+
+
+def _checked_messages(value: Any) -> list[BaseMessage]:
+    """The messages of a stored value; a class that is not loaded leaves only its arguments."""
+    value = whole_value(value)
+    for kind in set(map(type, value)) if isinstance(value, list) else ():
+        if not issubclass(kind, BaseMessage | dict):
+            raise ThreadError(
+                f"its history holds a {kind.__name__} where a message was expected: a class that "
+                f"is not loaded, or another kind of state"
+            )
+    return as_messages(value)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a thread cannot be read.
+
+    Args:
+        error: What was raised when its checkpoint was read.
+
+    Examples:
+        >>> from langgraph_patch.threads.read import reason_of
+        >>> reason_of(ValueError("unpack(b) received extra data"))
+        'a value of it cannot be loaded (ValueError: unpack(b) received extra data)'
+    """
+    if isinstance(error, ThreadError):
+        return str(error)
+    # LangGraph's serializer raises it with the type of the row, such as pickle or msgpack+aes.
+    if isinstance(error, NotImplementedError) and "serialization type" in str(error):
+        return (
+            f"a row of it is of a type that is not loaded, because it is encrypted or may run any "
+            f"code ({brief(error)}): if you trust it, scan with the checkpointer of the "
+            f"application, or name its serializer with --serde module:attribute"
+        )
+    return f"a value of it cannot be loaded ({brief(error)})"
