@@ -18,9 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from rich.console import Console, Group, RenderableType
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from langgraph_patch import view
 from langgraph_patch.errors import OptionError, chain_of
@@ -99,19 +101,40 @@ _SECONDS = 10.0  # between two lines that say how far a command is
 
 
 def each_of(options: Namespace, items: Iterable[_T], what: str) -> Iterator[_T]:
-    """The same items; says at times how many there were, and ends between two of them after Ctrl-C.
+    """The same items; shows how many there were, and ends between two of them after Ctrl-C.
 
     Raises:
         KeyboardInterrupt: After Ctrl-C.
     """
-    due = time.monotonic() + _SECONDS
-    with _ctrl_c_waits() as check:
-        for count, item in enumerate(items, 1):
+    with _ctrl_c_waits() as check, _progress(options, what) as advance:
+        for item in items:
             yield item
-            if time.monotonic() > due:
-                tell(options, f"{count:,} {what} so far")
-                due += _SECONDS
+            advance()
             check()
+
+
+@contextmanager
+def _progress(options: Namespace, what: str) -> Iterator[Callable[[], object]]:
+    """Say how far a command is: as a bar on a terminal, otherwise in a line at times."""
+    console = Console(stderr=True)
+    count, due = 0, time.monotonic() + _SECONDS
+
+    def advance() -> None:
+        nonlocal count, due
+        count += 1
+        if time.monotonic() > due:
+            tell(options, f"{count:,} {what} so far")
+            due += _SECONDS
+
+    if options.quiet or not console.is_terminal or console.is_dumb_terminal:
+        yield advance
+        return
+    columns = SpinnerColumn(), TextColumn(what), MofNCompleteColumn()
+    # Standard output is left as it is: rich would break its lines.
+    with Progress(
+        *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as bar:
+        yield partial(bar.advance, bar.add_task(what, total=None))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ tables are queried, and any other checkpointer is asked for all of its checkpoin
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,12 +68,16 @@ class Selection:
         return self.since is None or written is None or written >= self.since
 
 
-def list_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) -> list[Address]:
+def list_addresses(
+    saver: BaseCheckpointSaver[Any], selection: Selection, *, marked: bool = False
+) -> list[Address]:
     """The addresses of the histories of the selected threads, by thread and namespace.
 
     Args:
         saver: The checkpointer.
         selection: Which threads; `since` is not looked at.
+        marked: Of all threads, only histories whose newest checkpoint may have the mark of a
+            repair. Only the metadata is searched; where it cannot be read, it may have the mark.
 
     Raises:
         ThreadError: If one of the named threads does not exist, or the checkpointer cannot list
@@ -85,7 +90,7 @@ def list_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) -> lis
         []
     """
     if selection.thread_ids is None:
-        addresses = _of_all(saver)
+        addresses = _of_all(saver, marked=marked)
     else:
         addresses = [each for own in selection.thread_ids for each in _of_thread(saver, own)]
     include = selection.include
@@ -107,13 +112,13 @@ def _of_thread(saver: BaseCheckpointSaver[Any], thread_id: str) -> list[Address]
     return addresses
 
 
-def _of_all(saver: BaseCheckpointSaver[Any]) -> list[Address]:
+def _of_all(saver: BaseCheckpointSaver[Any], *, marked: bool) -> list[Address]:
     if isinstance(saver, LangGraphServer):
         return [*map(Address, saver.thread_ids())]
     tables = _tables_of(saver)
     if tables is None:
         return _listed(saver, None)
-    return _addresses(tables, saver, tables.addresses.format(""))
+    return _addresses(tables, saver, tables.marked if marked else tables.addresses.format(""))
 
 
 def check_deletes(saver: BaseCheckpointSaver[Any]) -> None:
@@ -142,7 +147,18 @@ def delete_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> bool
         raise _cannot_delete(saver, f"the repair of thread {address.thread_id!r} cannot be undone")
     names = address.thread_id, address.namespace, address.checkpoint_id
     delete = (_DELETE.format(tables.parameter, tables.writes), names)
-    return bool(_execute(saver, tables, *tables.lock, delete))
+    for seconds in (*_PAUSES, None):
+        try:
+            return bool(_execute(saver, tables, *tables.lock, delete))
+        except Exception as error:  # of a driver that may not be installed
+            if seconds is None or "LockNotAvailable" not in class_names(error, "psycopg"):
+                raise
+        time.sleep(seconds)
+    return False
+
+
+_PAUSES = (0.1, 0.5, 1.0, 2.0)
+"""The seconds before a deletion is tried again that another writer's lock has kept from running."""
 
 
 def _cannot_delete(saver: object, what: str) -> ThreadError:
@@ -173,6 +189,7 @@ class _Tables:
 
     Attributes:
         addresses: What lists the threads and their namespaces.
+        marked: The same, of histories whose newest checkpoint may have the mark of a repair.
         writes: The table of pending writes.
         parameter: A parameter of a statement.
         lock: Statements that let nobody write until the transaction ends.
@@ -180,6 +197,7 @@ class _Tables:
     """
 
     addresses: str
+    marked: str
     writes: str
     parameter: str
     lock: Sequence[tuple[str]]
@@ -213,6 +231,9 @@ _SQLITE = _Tables(
     # As bytes: SQLite stores any bytes as text.
     addresses="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB)
     FROM (SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {})""",
+    marked=f"""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM checkpoints AS c
+    WHERE (NOT json_valid(CAST(metadata AS TEXT))
+        OR instr(CAST(metadata AS TEXT), 'langgraph_patch') > 0) AND {_NEWEST}""",  # noqa: S608 - our names
     writes="writes",
     parameter="?",
     lock=(),  # one statement is a transaction
@@ -220,10 +241,12 @@ _SQLITE = _Tables(
 )
 _POSTGRES = _Tables(
     addresses="SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {}",
+    marked=f"""SELECT thread_id, checkpoint_ns FROM checkpoints AS c
+    WHERE metadata ->> 'langgraph_patch' = 'repair' AND {_NEWEST}""",  # noqa: S608 - our names
     writes="checkpoint_writes",
     parameter="%s",
     lock=(
-        ("SET LOCAL lock_timeout = '1500ms'",),  # others wait behind whoever waits for a lock
+        ("SET LOCAL lock_timeout = '1s'",),  # others wait behind whoever waits for a lock
         # Row locks are not enough: LangGraph inserts rows.
         ("LOCK TABLE checkpoints, checkpoint_writes IN SHARE ROW EXCLUSIVE MODE",),
     ),

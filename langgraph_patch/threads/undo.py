@@ -120,4 +120,4 @@ def find_repairs(
     def refused(address: Address, reason: str) -> tuple[Address, ThreadRepair]:
         return address, ThreadRepair(address.thread_id, address.namespace, "refused", reason)
 
-    return read_each(saver, selection, planned, refused)
+    return read_each(saver, selection, planned, refused, marked=True)

@@ -71,6 +71,7 @@ def test_a_database_of_another_version_can_be_read(path):
     execute(
         path,
         "PRAGMA journal_mode=delete",  # LangGraph's setup would change it
+        "ALTER TABLE writes DROP COLUMN task_path",  # an older version
         "ALTER TABLE checkpoints ADD COLUMN later TEXT",  # a later version
         "CREATE TRIGGER trap AFTER INSERT ON checkpoints BEGIN DELETE FROM writes; END",
     )
@@ -206,7 +207,7 @@ def test_what_is_no_database_of_threads_is_named(tmp_path, path):
         (lambda file: file.write_text("hello " * 1000), "file is not a database"),
         (lambda file: file.write_bytes(b""), "no such table: checkpoints"),
         (lambda file: execute(file, "CREATE TABLE checkpoints (a)"), "holds no checkpoint"),
-        (lambda file: execute(file, half, row), "no such table: writes"),
+        (lambda file: execute(file, half, row), "no such table: main.writes"),
         (
             lambda file: file.write_bytes(pages + bytes(range(256)) * 400),
             "database disk image is malformed|file is not a database",
