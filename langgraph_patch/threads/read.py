@@ -85,7 +85,7 @@ def checked_saver(target: Any, *, server: bool) -> BaseCheckpointSaver[Any]:
             "The threads of a LangGraph Server are read over its API, and not repaired: a repair "
             "would be a run of the graph that races with others. Deploy the graph with "
             "with_patching, and the next message of a thread repairs it; or name the database of "
-            "the server (postgresql://...)."
+            "the server."
         )
     if (
         isinstance(target, LangGraphClient)
