@@ -85,6 +85,17 @@ class StoreError(ThreadError):
     """The database or the server itself failed, not the reading of one thread."""
 
 
+def check_flags(**flags: object) -> None:
+    """Check options that are on or off, by name: a text such as "no" is true.
+
+    Raises:
+        OptionError: If one is neither True nor False.
+    """
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise OptionError(f"{name}={quoted(value)}: expected True or False.")
+
+
 # --- whose failure an error is --------------------------------------------------------------
 
 

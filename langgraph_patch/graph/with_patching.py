@@ -31,7 +31,7 @@ from langgraph_patch._langgraph_graphs import (
     replace_runnable,
 )
 from langgraph_patch._langgraph_storage import ROOT_CHANNEL, state_keys
-from langgraph_patch.errors import GraphError, OptionError
+from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.abandoned import NAME
 from langgraph_patch.graph.coverage import (
@@ -180,6 +180,7 @@ def with_patching(
     builder = _checked_builder(graph)
     names = () if model_node is None else _names("model_node", model_node)
     keys = _names("messages_key", messages_key)
+    check_flags(record=record)
     repairer = Repairer(
         placeholder=placeholder,
         recover=recover,

@@ -27,7 +27,7 @@ from langgraph.checkpoint.serde.types import ERROR
 
 from langgraph_patch._langgraph_storage import accepted_input, state_keys
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.errors import OptionError, quoted
+from langgraph_patch.errors import OptionError, check_flags, quoted
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
@@ -123,6 +123,7 @@ def repair_thread(
         >>> [m.type for m in graph.get_state(config).values["messages"]]
         ['ai', 'tool', 'human']
     """
+    check_flags(force=force, dry_run=dry_run, recover=recover)
     if on_pause not in ("keep", "abandon"):
         raise OptionError(f"on_pause={quoted(on_pause)}: expected 'keep' or 'abandon'.")
     if not isinstance(min_age, int | float) or not 0 <= min_age < float("inf"):

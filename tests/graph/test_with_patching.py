@@ -332,6 +332,7 @@ def test_a_key_that_is_not_in_the_schema():
         *(("model_node", value) for value in (3, [], [1])),
         *(("messages_key", value) for value in ("", ["messages", 3])),
         ("recover", "yes"),
+        ("record", "no"),
         ("placeholder", 1),
         ("on_patch", "print"),
         ("reconcile", 1),

@@ -231,6 +231,10 @@ def test_a_wrong_argument_is_an_error_that_names_it(path, saver):
         (saver, thread(), {"on_pause": "drop"}, OptionError, "on_pause='drop': expected 'keep'"),
         (saver, thread(), {"min_age": float("nan")}, OptionError, "min_age=nan: expected sec"),
         (saver, thread(), {"min_age": float("inf")}, OptionError, "min_age=inf"),
+        *(
+            (saver, thread(), {flag: "no"}, OptionError, f"{flag}='no': expected True or False")
+            for flag in ("force", "dry_run", "recover")
+        ),
         (saver, thread(), {"min_age": "60"}, OptionError, "min_age='60'"),
         (saver, thread(), {"messages_key": 7}, OptionError, "messages_key=7: expected the name"),
         (saver, thread(), {"messages_key": "chat"}, GraphError, "'chat'"),
