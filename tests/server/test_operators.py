@@ -143,23 +143,35 @@ def through_proxy(server: Any, database: str):
         proxy.close()
 
 
-def check_cut(proxy: Any, uri: str, database: str, command: Any, cut_at: int) -> str:
-    """Cut a connection; the code is 2, what is printed is true, what may be written is named."""
+def check_cut(
+    proxy: Any, uri: str, database: str, command: Any, cut_at: int, *, whole: object
+) -> str:
+    """Cut a connection; the code is 2, what is printed is true, what may be written is named.
+
+    A connection that is cut while it is closed may end as `whole`: then all that it says is done.
+    """
     before = rows_of(database)
     proxy.seen, proxy.cut_at = 0, cut_at
     code, done, err = run(uri, *command)
     proxy.cut_at = 0
     now = rows_of(database)
     changed = {name for name in now if now[name] != before[name]}
-    if proxy.seen < cut_at:
-        return "ended before"
     printed = {e["thread_id"] for e in done if e.get("outcome") in ("repaired", "undone")}
+    if proxy.seen < cut_at or told(code, done) == whole:
+        assert changed == printed, (changed, printed, err)
+        return "ended before"
     named = {name for name in now if f"May have been written: thread '{name}'" in err}
     assert (code, "Traceback" in err) == (2, False), err
     assert printed <= changed <= printed | named, (changed, printed, named, err)
     assert not {e.get("outcome") for e in done} & {"refused", "unreadable"}
     assert all(e.get("status") != "unreadable" for e in done)
     return f"exit code 2, {len(printed)} written, {len(changed - printed)} more and named"
+
+
+def told(code: int, done: Any) -> tuple[int, list[Any]]:
+    """What a command says of each thread, without the times."""
+    facts = ("thread_id", "status", "outcome", "changes")
+    return code, [[each.get(fact) for fact in facts] for each in done]
 
 
 COMMANDS: dict[str, Any] = {
@@ -177,11 +189,11 @@ def check_cuts(server: Any, database: str, count: int, step: int = 1) -> dict[st
             begin = REPAIR if name == "undo" else COMMANDS["undo"]
             run(database, *begin)
             proxy.seen = 0
-            run(uri, *command)
-            whole = proxy.seen
-            for moment in range(max(1, whole - count), whole, step):
+            code, done, _ = run(uri, *command)
+            whole, last = told(code, done), proxy.seen
+            for moment in range(max(1, last - count), last, step):
                 run(database, *begin)
-                found[name][check_cut(proxy, uri, database, command, moment)] += 1
+                found[name][check_cut(proxy, uri, database, command, moment, whole=whole)] += 1
     assert run(database, *REPAIR)[0] == 0
     return found
 
