@@ -7,6 +7,7 @@ no function has to be written twice. A `GeneratorRunnable` is a runnable made of
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -102,9 +103,9 @@ class GeneratorRunnable(Runnable[Any, Any]):
     It adds no run to traces, events and streams.
     """
 
+    @abstractmethod
     def run(self, input: Any, config: RunnableConfig, **kwargs: Any) -> IOGenerator[Any]:
         """Run it, and request the I/O."""
-        raise NotImplementedError
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Run it synchronously."""

@@ -2,7 +2,6 @@
 
 import warnings
 from functools import partial
-from typing import Any
 
 import pytest
 from langchain.agents import create_agent
@@ -15,14 +14,13 @@ from langgraph_patch import with_patching
 from support import refused_wires
 from support.bound_cases import CASES, turns
 from support.provider_server import INTEGRATIONS, TURNS, WORDS, ProviderServer
-from support.refusing import PLACES, WAYS, RefusingModel
+from support.refusing import CONFIG, PLACES, WAYS, RefusingModel, requests
 from support.states import FOREIGN, STATES
 from support.streams import weather
 from support.wires import WIRES
 
 pytestmark = pytest.mark.server
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 DEAD = {
     "openai-chat": 8,
     "openai-responses": 6,
@@ -34,23 +32,6 @@ DEAD = {
 """How many of the states each wire refuses in the bare graph."""
 
 
-def requests(place: str, wire: str, history: list[Any]) -> list[int]:
-    """How many requests each of three turns took; 0 for a turn that was refused."""
-    model = RefusingModel(rule=partial(refused_wires.reason, wire))
-    graph = PLACES[place](model, Desk().tools(), checkpointer=InMemorySaver())
-    graph.update_state(CONFIG, {"messages": history[:-1]}, as_node=START)
-    found = []
-    for message in (history[-1], HumanMessage("Then?"), HumanMessage("And then?")):
-        before = len(model.seen)
-        try:
-            graph.invoke({"messages": [message]}, CONFIG)
-        except Exception:  # noqa: BLE001 - whatever the integration raises, the turn is refused
-            found.append(0)
-        else:
-            found.append(len(model.seen) - before)
-    return found
-
-
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("place", PLACES)
 def test_every_state_on_every_wire(place, wire):
@@ -60,7 +41,10 @@ def test_every_state_on_every_wire(place, wire):
     refuses the form of another provider as well. `patch_model` has no state to write.
     """
     states = {**STATES, **FOREIGN}
-    found = {name: requests(place, wire, history) for name, (history, _) in states.items()}
+    found = {
+        name: requests(place, partial(refused_wires.reason, wire), history)
+        for name, (history, _) in states.items()
+    }
     healthy = [name for name, counts in found.items() if counts == [1, 1, 1]]
     refused = [name for name in found if name not in healthy]
     assert len(refused) == DEAD[wire]

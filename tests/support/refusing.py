@@ -7,11 +7,13 @@ from typing import Any
 from langchain.agents import create_agent
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START
 from pydantic import Field
 
-from kit import loop
+from kit import Desk, loop
 from langgraph_patch import patch_model, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 
@@ -103,3 +105,23 @@ WAYS: dict[str, Callable[..., Any]] = {
     "events": lambda graph, *args: _collected(graph.astream_events(*args, version="v2")),
 }
 """How a graph is run."""
+
+
+def requests(place: str, rule: Callable[..., str | None], history: list[Any]) -> list[int]:
+    """How many requests each of three turns took; 0 for a turn that was refused."""
+    model = RefusingModel(rule=rule)
+    graph = PLACES[place](model, Desk().tools(), checkpointer=InMemorySaver())
+    graph.update_state(CONFIG, {"messages": history[:-1]}, as_node=START)
+    counts = []
+    for message in (history[-1], HumanMessage("Then?"), HumanMessage("And then?")):
+        before = len(model.seen)
+        try:
+            graph.invoke({"messages": [message]}, CONFIG)
+        except Exception:  # noqa: BLE001 - whatever the integration raises, the turn is refused
+            counts.append(0)
+        else:
+            counts.append(len(model.seen) - before)
+    return counts
+
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
