@@ -4,7 +4,7 @@ Providers use ids again, and an id that is used again is another call. So result
 document order and not by a set of ids:
 
 1. A result belongs to the nearest earlier message that has a call of its id, never to an older
-   one.
+   one. A result that names no call belongs to the nearest earlier message that calls tools.
 2. In that message the tool that it names must be that of the call. A missing name agrees with
    any. A name that no call of this id has agrees if the result stands directly after the message
    or among its other results. The call may be one that a repair renamed from the id, if the call
@@ -21,10 +21,11 @@ A result that is not paired is a duplicate or an orphan.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
 
 from langchain_core.messages import AIMessage
 
@@ -67,101 +68,68 @@ class PairedCall:
 
 @dataclass(slots=True, eq=False)
 class CallingMessage:
-    """An `AIMessage` that calls tools."""
+    """An `AIMessage` that calls tools.
+
+    Attributes:
+        index: Its index in the history.
+        message: The message.
+        after: The index of the last message before it that holds more than results.
+        calls: Its calls.
+        end: The first index after the message that does not hold one of its results.
+    """
 
     index: int
     message: AIMessage
+    after: int = -1
     calls: list[PairedCall] = field(default_factory=list)
     end: int = 0
-    """The first index after the message that does not hold one of its results."""
 
     def has_in_place(self, stored: Result) -> bool:
         """Whether a result is stored directly after this message."""
         return self.index < stored.index < self.end
 
 
-# --- the calls by what a result can name of them -------------------------------------------
+# --- the calls of each message, by what a result can name of them ----------------------------
+
+_T = TypeVar("_T", PairedCall, Result)
+
+_Key: TypeAlias = str | None
+"""The id of the call that a result names; None if it names no call."""
 
 
-@dataclass(slots=True)
-class _Place:
-    """The calls of one message that have one key, and the results that come after it.
+@dataclass(slots=True, eq=False)
+class _Group:
+    """The calls of one message that a result with one key may belong to, and such results.
 
     Attributes:
         names: The tools that calls with this key name, in the whole history.
-        calls: The calls that have the key.
-        earlier: The calls that had it before a repair renamed them.
-        own_names: The tools that all of them name.
-        results: The results.
-        placeholders: The placeholders among the results. They get what is left.
+        own_names: The tools that the calls of this group name.
+        calls: The calls that have the id; all calls of the message if the key is None.
+        renamed: The calls that had the id before a repair renamed them.
+        results: The results after the message, in the order of the history.
+        placeholders: The placeholders among them.
+        early: The results directly before the message that belong to no older call.
     """
 
     names: set[str]
-    calls: list[PairedCall] = field(default_factory=list)
-    earlier: list[PairedCall] = field(default_factory=list)
     own_names: set[str] = field(default_factory=set)
+    calls: list[PairedCall] = field(default_factory=list)
+    renamed: list[PairedCall] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     placeholders: list[Result] = field(default_factory=list)
+    early: list[Result] = field(default_factory=list)
 
 
-class _Index:
-    """The places of all calls.
-
-    Attributes:
-        messages: The index in the history -> the message that makes calls.
-        places: (index, key) -> the calls of that message that have the key.
-        before: The index of a message with results -> that of the last one before it that holds
-            more than results.
-    """
-
-    def __init__(
-        self,
-        calling_messages: Mapping[int, CallingMessage],
-        stored_results: Mapping[int, Sequence[Result]],
-    ) -> None:
-        self.messages = calling_messages
-        self._stored_results = stored_results
-        self.places: dict[tuple[int, Hashable], _Place] = {}
-        names: dict[Hashable, set[str]] = defaultdict(set)
-        for index, calling in calling_messages.items():
-            for paired in calling.calls:
-                for key, is_current in _keys_of(paired.call).items():
-                    place = self.places.setdefault((index, key), _Place(names[key]))
-                    (place.calls if is_current else place.earlier).append(paired)
-                    place.own_names.add(paired.label)
-                    place.names.add(paired.label)
-        self.before: dict[int, int] = {}
-        for index in sorted(stored_results):
-            self.before[index] = self.results_before(index).start - 1
-
-    def results_before(self, index: int) -> range:
-        """The indexes of the messages directly before one that hold results and nothing else."""
-        parts = self._stored_results.get(index - 1, ())
-        if not parts or parts[0].holds_more:
-            return range(index, index)
-        return range(self.before[index - 1] + 1, index)
-
-    def agrees(self, stored: Result, index: int, place: _Place) -> bool:
-        """Whether the tool that a result names is that of its calls in a message (rule 2)."""
-        is_own_name = stored.label is not None and stored.label not in place.names
-        if is_own_name and self.before[stored.index] > index:
-            return False
-        return _agree(stored.label, place.own_names, place.names)
-
-
-def _keys_of(call: Call) -> dict[Hashable, bool]:
-    """What a result can name of a call: its id or an earlier one, its tool, nothing.
-
-    False for an earlier id.
-    """
-    earlier: dict[Hashable, bool] = {("id", call_id): False for call_id in call.earlier_ids}
-    return {**earlier, ("id", call.id): True, ("name", call.name): True, "any": True}
-
-
-def _key_of_result(result: Result) -> Hashable:
-    if result.call_id is not None:
-        return ("id", result.call_id)
-    return ("name", result.name) if result.name else "any"
+def _groups_of(calling: CallingMessage, names: defaultdict[_Key, set[str]]) -> dict[_Key, _Group]:
+    """The groups of a message by their keys; its tools are added to `names`."""
+    groups: dict[_Key, _Group] = {}
+    for paired in calling.calls:
+        for key in {*paired.call.earlier_ids, paired.call.id, None}:
+            group = groups.setdefault(key, _Group(names[key]))
+            (group.calls if key in (paired.call.id, None) else group.renamed).append(paired)
+            group.own_names.add(paired.label)
+            group.names.add(paired.label)
+    return groups
 
 
 def _agree(label: str | None, names: AbstractSet[str], all_names: AbstractSet[str]) -> bool:
@@ -185,102 +153,98 @@ def pair(
     First results that name a call, then results that name only a tool. Placeholders get what is
     left.
     """
-    calls = _Index(calling_messages, stored_results)
+    names: defaultdict[_Key, set[str]] = defaultdict(set)
+    groups = {i: _groups_of(calling, names) for i, calling in calling_messages.items()}
+    _place_results(calling_messages, stored_results, groups)
+    by_key = [(key, group) for own in groups.values() for key, group in own.items()]
     for names_call in (True, False):
-        results = {
-            index: [stored for stored in parts if (stored.call_id is not None) is names_call]
-            for index, parts in stored_results.items()
-        }
-        _pair_results(results, calls)
-    for place in calls.places.values():
-        _pair_in_order(place.calls, place.placeholders, place.names)
+        some = [group for key, group in by_key if (key is not None) is names_call]
+        for group in some:
+            _assign(_free(group.calls), group.results, group.names)
+        for group in some:
+            if all(paired.real is not None for paired in group.calls):
+                _assign(_free(group.renamed), group.results, group.names)
+        for group in some:
+            free = _free([*group.calls, *group.renamed])
+            own_names = {paired.label for paired in free}
+            early = [s for s in group.early if s.label in (None, *own_names) or "" in own_names]
+            _assign(free, early, own_names)
+    for _, group in by_key:
+        _pair_in_order(group.calls, group.placeholders, group.names)
 
 
-def _pair_results(results: Mapping[int, Sequence[Result]], calls: _Index) -> None:
-    """Pair results of one kind, in the order of the history."""
-    early = _place_results(results, calls)
-    found = [place for place in calls.places.values() if place.results]
-    for place in found:
-        _assign([p for p in place.calls if p.real is None], place.results, place.names)
-    for place in found:
-        _pair_renamed(place)
-        place.results = []
-    _pair_early_results(early, calls)
+def _free(calls: Iterable[PairedCall]) -> list[PairedCall]:
+    return [paired for paired in calls if paired.real is None]
 
 
 def _place_results(
-    results: Mapping[int, Sequence[Result]], calls: _Index
-) -> dict[int, list[Result]]:
-    """Add results to the nearest earlier message with a call of theirs; return those without."""
-    early: dict[int, list[Result]] = defaultdict(list)
-    nearest: dict[Hashable, int] = {}
-    names_before: dict[Hashable, set[str]] = defaultdict(set)
-    for index in sorted(calls.messages.keys() | results.keys()):
-        if index in calls.messages:
-            for paired in calls.messages[index].calls:
-                for key in _keys_of(paired.call):
-                    nearest[key] = index
-                    names_before[key].add(paired.label)
-        for stored in results.get(index, ()):
-            key = _key_of_result(stored)
-            place = calls.places[nearest[key], key] if key in nearest else None
-            if place is not None and calls.agrees(stored, nearest[key], place):
-                (place.placeholders if stored.is_placeholder else place.results).append(stored)
-            elif place is None or stored.label not in names_before[key]:
-                early[index].append(stored)
-    return early
+    calling_messages: Mapping[int, CallingMessage],
+    stored_results: Mapping[int, Sequence[Result]],
+    groups: Mapping[int, Mapping[_Key, _Group]],
+) -> None:
+    """Add each result to the group of its key in the nearest message (rules 1, 2 and 5)."""
+    nearest: dict[_Key, tuple[int, _Group]] = {}
+    names_before: defaultdict[_Key, set[str]] = defaultdict(set)
+    early: list[Result] = []
+    for index in sorted(calling_messages.keys() | stored_results.keys()):
+        for stored in stored_results.get(index, ()):
+            at, group = nearest.get(stored.call_id, (-1, None))
+            if group is not None and _agrees(stored, at, group):
+                (group.placeholders if stored.is_placeholder else group.results).append(stored)
+            # The text of a placeholder is true of its own call only.
+            elif not stored.is_placeholder and stored.label not in names_before[stored.call_id]:
+                early.append(stored)
+        if (calling := calling_messages.get(index)) is not None:
+            for stored in early:
+                if stored.index > calling.after and stored.call_id in groups[index]:
+                    groups[index][stored.call_id].early.append(stored)
+            early = []
+            for key, group in groups[index].items():
+                nearest[key] = index, group
+                names_before[key] |= group.own_names
 
 
-def _pair_renamed(place: _Place) -> None:
-    """Pair what is left with calls that were renamed, if the calls with the id have results."""
-    free = [paired for paired in place.earlier if paired.real is None]
-    left = [stored for stored in place.results if stored.call_index is None]
-    if free and left and all(paired.real is not None for paired in place.calls):
-        _assign(free, left, place.names)
+def _agrees(stored: Result, index: int, group: _Group) -> bool:
+    """Whether the tool that a result names is that of its calls in the message at an index."""
+    is_own_name = stored.label is not None and stored.label not in group.names
+    if is_own_name and stored.after > index:
+        return False
+    return _agree(stored.label, group.own_names, group.names)
 
 
 def _assign(
-    calls: Sequence[PairedCall], results: Sequence[Result], names: AbstractSet[str]
+    calls: Sequence[PairedCall], results: Iterable[Result], names: AbstractSet[str]
 ) -> None:
-    """Pair results with calls of one message if there are enough of them (rules 2 to 4)."""
+    """Pair results with calls of one message if there are enough of them (rules 2 and 3)."""
+    left = [stored for stored in results if stored.call_index is None]
+    by_label, named = _by_label(calls), _by_label(left)
+    for label, own in by_label.items() if len(by_label) > 1 else ():
+        if len(named[label]) >= len(own):
+            _pair_in_order(own, named[label], names)
+    calls = _free(calls)
     own_names = {paired.label for paired in calls}
-    if len(own_names) > 1:
-        by_name: dict[str | None, list[Result]] = defaultdict(list)
-        for stored in results:
-            by_name[stored.label].append(stored)
-        calls_by_name: dict[str, list[PairedCall]] = defaultdict(list)
-        for paired in calls:
-            calls_by_name[paired.label].append(paired)
-        for name, own in calls_by_name.items():
-            if len(by_name[name]) >= len(own):
-                _pair_in_order(own, by_name[name], names)
-        calls = [paired for paired in calls if paired.real is None]
-        own_names = {paired.label for paired in calls}
-    results = [
-        stored
-        for stored in results
-        if stored.call_index is None and _agree(stored.label, own_names, names)
-    ]
-    if len(results) >= len(calls):
-        _pair_in_order(calls, results, names)
+    left = [s for s in left if s.call_index is None and _agree(s.label, own_names, names)]
+    if len(left) >= len(calls):
+        _pair_in_order(calls, left, names)
+
+
+def _by_label(items: Iterable[_T]) -> defaultdict[str | None, list[_T]]:
+    """Calls, or results, by the tools that they name."""
+    found: defaultdict[str | None, list[_T]] = defaultdict(list)
+    for item in items:
+        found[item.label].append(item)
+    return found
 
 
 def _pair_in_order(
-    calls: Sequence[PairedCall], results: Sequence[Result], names: AbstractSet[str]
+    calls: Iterable[PairedCall], results: Iterable[Result], names: AbstractSet[str]
 ) -> None:
     """Pair each result with the first call that is left and agrees with it."""
-    queues: dict[str | None, deque[PairedCall]] = defaultdict(deque)
-    for paired in calls:
-        queues[paired.label].append(paired)
-        queues[None].append(paired)
+    free = [paired for paired in calls if paired.answer is None]
     for stored in results:
-        label = stored.label if stored.label in names else None
-        for key in (label,) if label is None else (label, ""):
-            queue = queues[key]
-            while queue and queue[0].answer is not None:
-                queue.popleft()
-            if queue:
-                _connect(queue.popleft(), stored)
+        for place, paired in enumerate(free):
+            if _agree(stored.label, {paired.label}, names):
+                _connect(free.pop(place), stored)
                 break
 
 
@@ -290,26 +254,3 @@ def _connect(paired: PairedCall, stored: Result) -> None:
         paired.placeholder = stored
     else:
         paired.real = stored
-
-
-# --- results before their call ----------------------------------------------------------
-
-
-def _pair_early_results(early: Mapping[int, Sequence[Result]], calls: _Index) -> None:
-    """Pair results with calls of the next message, if only results are stored between them.
-
-    Not placeholders: the text of a placeholder is true only for its own call.
-    """
-    for index in calls.messages if early else ():
-        by_key: dict[Hashable, list[Result]] = defaultdict(list)
-        for before in calls.results_before(index):
-            for stored in early.get(before, ()):
-                if not stored.is_placeholder:
-                    by_key[_key_of_result(stored)].append(stored)
-        for key, results in by_key.items():
-            place = calls.places.get((index, key))
-            possible = [*place.calls, *place.earlier] if place else []
-            free = [paired for paired in possible if paired.real is None]
-            names = {paired.label for paired in free}
-            agreeing = [s for s in results if s.label is None or s.label in names or "" in names]
-            _assign(free, agreeing, names)

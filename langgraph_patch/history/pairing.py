@@ -125,6 +125,7 @@ def read_history(
     stored_results: dict[int, list[Result]] = {}
     computer_calls: set[str] = set()
     corrections: dict[int, BaseMessage] = {}
+    after = -1  # the last message that holds more than results
     for index, stored in enumerate(messages):
         message = corrected(stored)
         if message is not stored:
@@ -132,17 +133,20 @@ def read_history(
         if isinstance(message, AIMessage):
             computer_calls |= computer_call_ids(message)
             if calls := read_calls(message, index):
-                calling = calling_messages[index] = CallingMessage(index, message)
+                calling = calling_messages[index] = CallingMessage(index, message, after)
                 calling.calls = [PairedCall(calling, call, call.id, call.name) for call in calls]
                 computer_calls.difference_update(call.id for call in calls)
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
-            continue  # it stays where it is
+            pass  # it stays where it is
         elif results := read_results(message, index):
             for result in results:
+                result.after = after
                 result.is_fake = is_client_fake(result.message)
                 kinds = (is_placeholder, is_foreign_placeholder)
                 result.is_placeholder = result.is_fake or any(of(result.message) for of in kinds)
             stored_results[index] = results
+        if index not in stored_results or stored_results[index][0].holds_more:
+            after = index
     pair(calling_messages, stored_results)
     _choose_ids_and_names(calling_messages.values(), used_ids)
     for calling in calling_messages.values():

@@ -33,6 +33,7 @@ class Result:
         index: The index of its message in the history.
         part: Its position among the results of its message.
         holds_more: Whether its message holds more than results.
+        after: The index of the last message before it that holds more than results.
         is_placeholder: Whether it is a placeholder, which gives way to a real result.
         is_fake: Whether a client invented it.
         call_index: The index of the message that makes its call; None if it has no call.
@@ -44,6 +45,7 @@ class Result:
     index: int = 0
     part: int = 0
     holds_more: bool = False
+    after: int = -1
     is_placeholder: bool = False
     is_fake: bool = False
     call_index: int | None = None
