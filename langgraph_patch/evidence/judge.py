@@ -37,8 +37,8 @@ from langgraph_patch.history.texts import Finding
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What is known of a call.
+class JudgedCall:
+    """A finding about a call, with the tasks and the superstep that it is from.
 
     Attributes:
         finding: Its result, or why there is none; None if nothing is certain.
@@ -60,13 +60,13 @@ class Verdict:
         return self.finding.result if self.finding else None
 
 
-def judge(call: Call, window: Window) -> Verdict:
+def judge(call: Call, window: Window) -> JudgedCall:
     """What the supersteps of a window recorded about one call."""
-    found = Verdict()
+    found = JudgedCall()
     for seen in window.sightings:
         made = seen.version_of(call)
         if made is None:
-            found = Verdict()
+            found = JudgedCall()
             continue
         task = _own_task(seen, made)
         if task is not None:

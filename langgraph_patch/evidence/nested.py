@@ -23,7 +23,7 @@ from langgraph_patch._langgraph_storage import parent_namespace
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.effects import is_equal
-from langgraph_patch.evidence.judge import Verdict
+from langgraph_patch.evidence.judge import JudgedCall
 from langgraph_patch.evidence.reader import Reader
 from langgraph_patch.evidence.superstep import Superstep, Task
 from langgraph_patch.evidence.window import Window, called_in, is_version, open_before
@@ -71,21 +71,21 @@ def graph_of_writer(window: Window) -> Address | None:
 
 
 def check_below(
-    reader: Reader, window: Window, call: Call, verdict: Verdict
-) -> IOGenerator[Verdict]:
+    reader: Reader, window: Window, call: Call, judged: JudgedCall
+) -> IOGenerator[JudgedCall]:
     """Check the ending of a call against the graphs that its task ran.
 
     A graph below may have run the call and recorded its result. If it may have run the call and did
     not, how the task ended says nothing of the call.
     """
-    ending, ended = verdict.finding, verdict.ended
+    ending, ended = judged.finding, judged.ended
     if ending is None or ended is None or ending.result is not None:
-        return verdict
+        return judged
     is_waiting = ending.cause == "awaiting_input"
     if is_waiting and (yield from is_answered_above(reader, ended.step)):
-        return replace(verdict, finding=None)
+        return replace(judged, finding=None)
     if is_waiting and ended.owns_interrupts:
-        return verdict
+        return judged
     ids = {call.id, *call.earlier_ids}
     below = yield from _read_below(reader, ended)
     made, given = below or ([], [])
@@ -93,19 +93,19 @@ def check_below(
     results = [m for m in results if is_real(m)]
     makers = [m for m in made if any(each.id in ids for each in called_in([m]))]
     if results and all(is_version(maker, window.message) for maker in makers):
-        return replace(verdict, finding=Finding(result=results[0]))
+        return replace(judged, finding=Finding(result=results[0]))
     may_have_run = bool(makers) or any(each.id in ids for each in open_before(given))
     if is_waiting:
         # In a node with another name, a graph with another state may have run the call.
         is_certain = below is not None and (bool(made) or ended.node == TOOLS)
     else:
         is_certain = ended.call is not None or ended.node == TOOLS
-    return verdict if is_certain and not may_have_run else replace(verdict, finding=None)
+    return judged if is_certain and not may_have_run else replace(judged, finding=None)
 
 
-def inner_results(reader: Reader, verdict: Verdict) -> IOGenerator[tuple[str, ...]]:
+def inner_results(reader: Reader, judged: JudgedCall) -> IOGenerator[tuple[str, ...]]:
     """Short texts about the recorded results of calls inside a call, newest first."""
-    tasks = {task.id: task for task in (*verdict.own, verdict.ended) if task is not None}
+    tasks = {task.id: task for task in (*judged.own, judged.ended) if task is not None}
     texts: list[str] = []
     for task in tasks.values():
         below = yield from _read_below(reader, task)

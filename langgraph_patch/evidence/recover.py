@@ -49,7 +49,7 @@ from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.effects import Effects, effects_of, unchanged_deltas
 from langgraph_patch.evidence.judge import (
-    Verdict,
+    JudgedCall,
     approval,
     did_not_run,
     ending_of_only_call,
@@ -79,8 +79,8 @@ _RETRY_SECONDS = (0.01, 0.05, 0.2, 0.4)
 
 _NOTHING: Mapping[tuple[int, int], str] = {}
 
-_Verdicts: TypeAlias = dict[tuple[int, int], Verdict]
-"""The key of each call -> what is known of it."""
+_JudgedCalls: TypeAlias = dict[tuple[int, int], JudgedCall]
+"""By the keys of the calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,11 @@ def recover_evidence(
     address = Address.of(config)
     for seconds in (*(() if is_over else _RETRY_SECONDS), None):
         reader = Reader(saver, messages_key, required, breakpoints=breakpoints)
-        newest, verdicts = yield from _search(reader, address, windows_of(messages, calls, again))
+        newest, judged_calls = yield from _search(
+            reader, address, windows_of(messages, calls, again)
+        )
         is_missing = newest is None and address.checkpoint_id is not None
-        is_awaited = is_missing or _is_being_written(verdicts.values())
+        is_awaited = is_missing or _is_being_written(judged_calls.values())
         if seconds is None or reader.error or not is_awaited:
             break
         yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
@@ -182,11 +184,11 @@ def recover_evidence(
         )
     is_read = reader.error is None and newest is not None
     dropped = {
-        key: effects_of(verdict.writer, newest)
-        for key, verdict in verdicts.items()
-        if newest is not None and verdict.result is not None and verdict.writer is not None
+        key: effects_of(judged.writer, newest)
+        for key, judged in judged_calls.items()
+        if newest is not None and judged.result is not None and judged.writer is not None
     }
-    found = {call.key: _finding(verdicts.get(call.key), is_read=is_read) for call in calls}
+    found = {call.key: _finding(judged_calls.get(call.key), is_read=is_read) for call in calls}
     for key, finding in found.items():
         if is_over:
             detail = None if finding.detail == "paused" else finding.detail
@@ -207,17 +209,17 @@ def with_unchanged_deltas(
     return replace(recovery, effects=effects)
 
 
-def _finding(verdict: Verdict | None, *, is_read: bool) -> Finding:
-    """What is known of a call. A call without an id has no verdict."""
-    finding = verdict.finding if verdict is not None else None
+def _finding(judged: JudgedCall | None, *, is_read: bool) -> Finding:
+    """What is known of a call. A call without an id was not judged."""
+    finding = judged.finding if judged is not None else None
     is_certain = is_read or (finding is not None and finding.result is not None)
     return finding if finding is not None and is_certain else Finding()
 
 
-def _is_being_written(verdicts: Iterable[Verdict]) -> bool:
+def _is_being_written(judged_calls: Iterable[JudgedCall]) -> bool:
     """Whether the end of a task is perhaps being stored: LangGraph does not wait for that."""
     since = (datetime.now(UTC) - _BEING_WRITTEN).isoformat()  # as a checkpoint has it
-    steps = [verdict.last for verdict in verdicts if verdict.finding is None and verdict.last]
+    steps = [judged.last for judged in judged_calls if judged.finding is None and judged.last]
     return any(step.began > since and not step.is_over for step in steps)
 
 
@@ -229,7 +231,7 @@ def _search(
     address: Address,
     windows: Sequence[Window],
     visited: frozenset[str] = frozenset(),
-) -> IOGenerator[tuple[Superstep | None, _Verdicts]]:
+) -> IOGenerator[tuple[Superstep | None, _JudgedCalls]]:
     """Search the checkpoints of one graph.
 
     Args:
@@ -243,21 +245,21 @@ def _search(
     """
     newest = yield from read_windows(reader, address, windows)
     visited |= {address.namespace}
-    verdicts: _Verdicts = {}
+    judged_calls: _JudgedCalls = {}
     for window in reversed(windows):
         found = {call.key: judge(call, window) for call in window.calls}
         found |= yield from _explained(reader, window, found, visited)
         for call in window.calls:
-            verdict = yield from check_below(reader, window, call, found[call.key])
-            verdicts[call.key] = yield from _with_details(reader, window, call, verdict)
-    return newest, verdicts
+            judged = yield from check_below(reader, window, call, found[call.key])
+            judged_calls[call.key] = yield from _with_details(reader, window, call, judged)
+    return newest, judged_calls
 
 
 def _explained(
-    reader: Reader, window: Window, verdicts: _Verdicts, visited: frozenset[str]
-) -> IOGenerator[_Verdicts]:
+    reader: Reader, window: Window, judged_calls: _JudgedCalls, visited: frozenset[str]
+) -> IOGenerator[_JudgedCalls]:
     """Explain calls that have no recorded task of their own, by the first rule that applies."""
-    rest = {k: v for k, v in verdicts.items() if v.result is None and v.ended is None}
+    rest = {k: v for k, v in judged_calls.items() if v.result is None and v.ended is None}
     for rule in (_by_approval, _by_other_graph, _by_only_call) if rest else ():
         found = yield from rule(reader, window, rest, visited)
         if found is not None:
@@ -266,8 +268,8 @@ def _explained(
 
 
 def _by_approval(
-    reader: Reader, window: Window, rest: _Verdicts, _: frozenset[str]
-) -> IOGenerator[_Verdicts | None]:
+    reader: Reader, window: Window, rest: _JudgedCalls, _: frozenset[str]
+) -> IOGenerator[_JudgedCalls | None]:
     """An approval was pending, so that nothing has started the calls."""
     asking = approval(window)
     if asking is None:
@@ -279,8 +281,8 @@ def _by_approval(
 
 
 def _by_other_graph(
-    reader: Reader, window: Window, rest: _Verdicts, visited: frozenset[str]
-) -> IOGenerator[_Verdicts | None]:
+    reader: Reader, window: Window, rest: _JudgedCalls, visited: frozenset[str]
+) -> IOGenerator[_JudgedCalls | None]:
     """The graph that passed the message to this one, or that wrote it, ran the calls."""
     above, below = graph_above(window), graph_of_writer(window)
     other = above or below
@@ -298,9 +300,9 @@ def _by_other_graph(
 def _by_only_call(
     reader: Reader,  # noqa: ARG001 - of all rules
     window: Window,
-    rest: _Verdicts,
+    rest: _JudgedCalls,
     _: frozenset[str],
-) -> IOGenerator[_Verdicts | None]:
+) -> IOGenerator[_JudgedCalls | None]:
     """The node that ran the only call of the message over the whole state ended."""
     yield from ()
     only = ending_of_only_call(window)
@@ -310,18 +312,18 @@ def _by_only_call(
 
 
 def _with_details(
-    reader: Reader, window: Window, call: Call, verdict: Verdict
-) -> IOGenerator[Verdict]:
-    """A verdict with what the calls inside the call recorded, and with incomplete arguments."""
-    finding = verdict.finding
+    reader: Reader, window: Window, call: Call, judged: JudgedCall
+) -> IOGenerator[JudgedCall]:
+    """Add what the calls inside the call recorded, and incomplete arguments."""
+    finding = judged.finding
     if finding is not None and finding.result is not None:
-        return verdict
+        return judged
     if call.raw_args is not None and (finding is None or finding.cause == "not_started"):
         detail = None if did_not_run(window) else "tools_ran"
         finding = Finding("malformed", error=call.raw_args, detail=detail)
     elif finding is None and is_at_breakpoint(window, reader.breakpoints):
         finding = Finding(detail="breakpoint")
-    inner = yield from inner_results(reader, verdict)
+    inner = yield from inner_results(reader, judged)
     if inner and not (finding and finding.inner):
         finding = replace(finding or Finding(), inner=inner)
-    return replace(verdict, finding=finding)
+    return replace(judged, finding=finding)
