@@ -133,7 +133,6 @@ def _add_repair(add: Callable[..., Any]) -> None:
     add("--on-pause", choices=("keep", "abandon"), default="keep", help=text)
     text = "skip threads that changed within this time (default: 1min)"
     add("--min-age", type=_duration, default=timedelta(minutes=1), metavar="TIME", help=text)
-    add("--force", action="store_true", help="repair younger threads too")
     text = "do not search older checkpoints for results"
     add("--no-recover", dest="recover", action="store_false", help=text)
     text = "a class of yours in stored states, as module:Class; repeatable"

@@ -298,7 +298,6 @@ def _repair_one(
         Address(report.thread_id, report.namespace).config,
         on_pause=options.on_pause,
         min_age=options.min_age.total_seconds(),
-        force=options.force,
         recover=options.recover,
         messages_key=options.messages_key,
         dry_run=dry_run,
@@ -340,7 +339,7 @@ def _done(
     return values
 
 
-_OWN_WORDS = {"on_pause='abandon'": "--on-pause abandon", "or force the repair": "or add --force"}
+_OWN_WORDS = {"on_pause='abandon'": "--on-pause abandon", "lower min_age": "lower --min-age"}
 """What the reasons of Python's functions call an option, and what it is called here."""
 
 

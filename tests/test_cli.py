@@ -613,11 +613,11 @@ def test_an_unexpected_error_is_one_line(cli, path, monkeypatch):
 
 
 def test_repair_skips_young_threads_and_exits_with_3(cli, path):
-    """By default a thread must be a minute old, unless it is forced; the next step is named."""
+    """By default a thread must be a minute old, unless that is lowered; the next step is named."""
     code, out, err = cli("repair", path, "broken", "--apply", "--yes")
     assert (code, outcomes_in(out)) == (3, {"broken": "young"})
     assert "young: wait, or lower --min-age" in err
-    assert cli("repair", path, "broken", "--apply", "--yes", "--force")[0] == 0
+    assert cli("repair", path, "broken", "--apply", "--yes", "--min-age", "0")[0] == 0
 
 
 def test_repair_refuses_what_it_would_flatten_unless_trusted(cli, path):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 
 _NAMES = ("thread_id", "checkpoint_ns", "checkpoint_id")
+_NO_OTHERS: Mapping[str, Any] = MappingProxyType({})  # one for all: a scan has many addresses
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,7 +35,7 @@ class Address:
     thread_id: str
     namespace: str = ""
     checkpoint_id: str | None = None
-    others: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    others: Mapping[str, Any] = field(default_factory=lambda: _NO_OTHERS, compare=False, repr=False)
 
     @classmethod
     def of(cls, config: RunnableConfig) -> Address:

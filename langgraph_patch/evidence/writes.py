@@ -11,11 +11,7 @@ from langgraph.types import Command, Overwrite
 
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.history.patch import as_messages
-from langgraph_patch.history.placeholders import (
-    is_client_fake,
-    is_foreign_placeholder,
-    is_placeholder,
-)
+from langgraph_patch.history.placeholders import is_synthetic
 
 _ROLES = ("human", "user", "ai", "assistant", "system", "developer")
 """The roles of a message that an application writes as a pair of a role and a text."""
@@ -72,6 +68,4 @@ def returned_messages(value: object, messages_key: str) -> Iterator[BaseMessage]
 
 def is_real(message: BaseMessage) -> bool:
     """Whether a message is what a tool returned, and no placeholder of anybody."""
-    if not isinstance(message, ToolMessage) or is_placeholder(message):
-        return False
-    return not (is_foreign_placeholder(message) or is_client_fake(message))
+    return isinstance(message, ToolMessage) and not is_synthetic(message)

@@ -20,8 +20,7 @@ from langgraph_patch.history.ids import VALID_ID, derived_id, valid_name
 from langgraph_patch.history.matching import CallingMessage, PairedCall, pair
 from langgraph_patch.history.placeholders import (
     is_client_fake,
-    is_foreign_placeholder,
-    is_placeholder,
+    is_synthetic,
     look_again_from,
 )
 from langgraph_patch.history.results import Result, read_results
@@ -142,8 +141,7 @@ def read_history(
             for result in results:
                 result.after = after
                 result.is_fake = is_client_fake(result.message)
-                kinds = (is_placeholder, is_foreign_placeholder)
-                result.is_placeholder = result.is_fake or any(of(result.message) for of in kinds)
+                result.is_placeholder = is_synthetic(result.message)
             stored_results[index] = results
         if index not in stored_results or stored_results[index][0].holds_more:
             after = index

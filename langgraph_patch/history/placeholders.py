@@ -232,13 +232,15 @@ _FOREIGN_TEXTS = re.compile(  # deepagents, older and newer
 )
 
 
-def is_foreign_placeholder(message: BaseMessage) -> bool:
-    """Whether `message` is a placeholder that another package wrote.
+def is_synthetic(message: BaseMessage) -> bool:
+    """Whether `message` is a placeholder and no result, whoever wrote it.
 
-    It is recognised by its mark (langgraph-checkpoint-aws) or by its whole text (deepagents).
+    Those of other packages are recognised by a mark (langgraph-checkpoint-aws) or by their whole
+    text (deepagents).
     """
-    if not isinstance(message, ToolMessage) or is_placeholder(message):
+    if not isinstance(message, ToolMessage):
         return False
-    if message.additional_kwargs.get(_AWS_MARK) is True:
+    if is_placeholder(message) or message.additional_kwargs.get(_AWS_MARK) is True:
         return True
-    return isinstance(message.content, str) and bool(_FOREIGN_TEXTS.match(message.content))
+    is_foreign = isinstance(message.content, str) and _FOREIGN_TEXTS.match(message.content)
+    return bool(is_foreign) or is_client_fake(message)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import methodcaller
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -22,6 +22,8 @@ from langgraph_patch._langgraph_storage import postgres_cursor
 from langgraph_patch.errors import OptionError, ThreadError, brief, class_names, quoted
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads.server import LangGraphServer
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ def delete_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> bool
     delete = (_DELETE.format(tables.parameter, tables.writes), names)
     for seconds in (*_PAUSES, None):
         try:
-            return bool(_execute(saver, tables, *tables.lock, delete))
+            return bool(_execute(saver, tables, [*tables.lock, delete], list))
         except Exception as error:  # of a driver that may not be installed
             if seconds is None or "LockNotAvailable" not in class_names(error, "psycopg"):
                 raise
@@ -204,23 +206,31 @@ class _Tables:
     cursor: Callable[[Any], Any]
 
 
-def _execute(saver: Any, tables: _Tables, *statements: tuple[Any, ...]) -> Any:
-    """Execute statements in one transaction, and return the rows of the last one."""
+def _execute(
+    saver: Any,
+    tables: _Tables,
+    statements: Iterable[tuple[Any, ...]],
+    read: Callable[[Iterable[Any]], _T],
+) -> _T:
+    """Execute statements in one transaction; return what `read` makes of the rows of the last."""
     with tables.cursor(saver) as cursor:
         for statement in statements:
             cursor.execute(*statement)
-        return cursor.fetchall()
+        return read(cursor)
 
 
 def _addresses(tables: _Tables, saver: Any, *statement: Any) -> list[Address]:
     """What a query lists: a thread and a namespace in each row, as bytes or texts.
 
-    A byte that is not UTF-8 becomes half a character, so that no id stops a scan. No query of
-    LangGraph finds a row without an id.
+    A byte that is not UTF-8 becomes half a character, so that such a thread id does not stop a
+    scan. No query of LangGraph finds a row without an id.
     """
-    rows = _execute(saver, tables, statement)
-    names = (tuple(row.values()) if isinstance(row, Mapping) else row for row in rows)
-    return sorted(Address(_text(t), _text(n)) for t, n in names if None not in (t, n))
+
+    def read(rows: Iterable[Any]) -> list[Address]:
+        names = (tuple(row.values()) if isinstance(row, Mapping) else row for row in rows)
+        return sorted(Address(_text(t), _text(n)) for t, n in names if None not in (t, n))
+
+    return _execute(saver, tables, [statement], read)
 
 
 def _text(value: Any) -> str:

@@ -50,7 +50,6 @@ def repair_thread(
     *,
     on_pause: OnPause = "keep",
     min_age: float = 60.0,
-    force: bool = False,
     dry_run: bool = False,
     placeholder: Placeholder | None = None,
     messages_key: str = "messages",
@@ -74,8 +73,7 @@ def repair_thread(
             it is. `"abandon"` ends the pause: results of finished calls are kept, and calls that
             wait get a placeholder. Default: `"keep"`.
         min_age: How old the newest checkpoint must be, in seconds. In a younger thread a tool may
-            still be running. Default: 60.
-        force: Whether to repair a younger thread too. Default: False.
+            still be running. With 0 every thread is repaired. Default: 60.
         dry_run: Whether to stop before anything is written; the result has the patch. Default:
             False.
         placeholder: The text of the tool message for a call without a result: one text for all
@@ -123,7 +121,7 @@ def repair_thread(
         >>> [m.type for m in graph.get_state(config).values["messages"]]
         ['ai', 'tool', 'human']
     """
-    check_flags(force=force, dry_run=dry_run, recover=recover)
+    check_flags(dry_run=dry_run, recover=recover)
     if on_pause not in ("keep", "abandon"):
         raise OptionError(f"on_pause={quoted(on_pause)}: expected 'keep' or 'abandon'.")
     if not isinstance(min_age, int | float) or not 0 <= min_age < float("inf"):
@@ -142,7 +140,7 @@ def repair_thread(
     try:
         id_after(base)
         patch = plan_repair(base, base.messages() or [], repairer)
-        _check_due(base, patch, on_pause, 0 if force else min_age)
+        _check_due(base, patch, on_pause, min_age)
         _check_safe(base, on_pause, not_loaded)
         patch, repaired = _stage(base, patch, repairer)
         if not dry_run:
@@ -228,7 +226,7 @@ def _check_due(base: StoredHistory, patch: Patch, on_pause: OnPause, min_age: fl
         raise Stopped(
             "young",
             f"its newest checkpoint is {age:.0f} s old and a tool may be running: wait until it is "
-            f"{min_age:.0f} s old, or force the repair",
+            f"{min_age:.0f} s old, or lower min_age",
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_sdk.client import SyncLangGraphClient
 
@@ -20,7 +20,7 @@ from langgraph_patch.evidence.address import Address
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
-from langgraph_patch.history.placeholders import is_foreign_placeholder, is_placeholder
+from langgraph_patch.history.placeholders import is_synthetic
 from langgraph_patch.threads.listing import Selection
 from langgraph_patch.threads.read import StoredHistory, checked_saver, read_each, reason_of
 from langgraph_patch.threads.repair import plan_repair
@@ -169,7 +169,6 @@ def _with_status(
 def _read(messages: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
     """A history that a repair may change: it has a defect, or a placeholder to search for."""
     reading = read_if_damaged(messages, leaves_open=leaves_open)
-    results = (message for message in messages if isinstance(message, ToolMessage))
-    if reading is None and any(is_placeholder(m) or is_foreign_placeholder(m) for m in results):
+    if reading is None and any(map(is_synthetic, messages)):
         return read_history(messages, leaves_open=leaves_open)
     return reading

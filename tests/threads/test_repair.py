@@ -161,7 +161,7 @@ def test_what_may_be_a_breakpoint_is_a_pause(path, saver):
 
 
 def test_f05_a_young_thread_may_have_a_tool_running(path, saver):
-    """Within `min_age` nothing is written, unless it is forced; a time without a zone is UTC."""
+    """Within `min_age` nothing is written, unless it is lowered; a time without a zone is UTC."""
     stored("abandoned", saver=saver)
     before = rows_of(path)
     for age, options in ((60, {}), (30, {"min_age": 30})):
@@ -169,10 +169,10 @@ def test_f05_a_young_thread_may_have_a_tool_running(path, saver):
         assert (repair.outcome, repair.skipped) == ("young", True)
         assert repair.reason == (
             f"its newest checkpoint is 0 s old and a tool may be running: wait until it is {age} "
-            f"s old, or force the repair"
+            f"s old, or lower min_age"
         )
     assert rows_of(path) == before
-    assert repair_thread(saver, thread(), force=True, dry_run=True).outcome == "planned"
+    assert repair_thread(saver, thread(), min_age=0, dry_run=True).outcome == "planned"
     for ts, outcome in (
         ("2999-01-01T00:00:00+00:00", "young"),
         ("soon", "young"),
@@ -233,7 +233,7 @@ def test_a_wrong_argument_is_an_error_that_names_it(path, saver):
         (saver, thread(), {"min_age": float("inf")}, OptionError, "min_age=inf"),
         *(
             (saver, thread(), {flag: "no"}, OptionError, f"{flag}='no': expected True or False")
-            for flag in ("force", "dry_run", "recover")
+            for flag in ("dry_run", "recover")
         ),
         (saver, thread(), {"min_age": "60"}, OptionError, "min_age='60'"),
         (saver, thread(), {"messages_key": 7}, OptionError, "messages_key=7: expected the name"),
