@@ -32,6 +32,11 @@ Blocks of server-side tools (`server_tool_use`, `web_search_call`, ...) are not 
 provider runs those tools itself.
 """
 
+REASONING_BLOCKS: Final = frozenset(
+    {"reasoning", "reasoning_content", "redacted_thinking", "thinking"}
+)
+"""The types of content blocks in which a model thinks. They say nothing to a reader."""
+
 Source = Literal["tool_calls", "invalid_tool_calls", "stopped", "content", "additional_kwargs"]
 
 UNFINISHED: Final = ("invalid_tool_calls", "stopped")

@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolM
 from langgraph_patch.history.calls import (
     CALL_BLOCKS,
     CUSTOM_CALL,
+    REASONING_BLOCKS,
     computer_call_ids,
     dicts,
     text_of,
@@ -22,7 +23,6 @@ from langgraph_patch.history.changes import Change
 from langgraph_patch.history.ids import valid_name
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.refused import (
-    THINKING,
     blocks_of,
     call_id_of,
     change_of,
@@ -129,7 +129,7 @@ def _plain_text(message: AIMessage) -> str:
     for block in blocks:
         kind, inner = kind_of(block), fields_of(block)
         text = block if isinstance(block, str) else inner.get("text", inner.get("refusal"))
-        if kind in (*CALL_BLOCKS, *THINKING) or result_id_of(block) in calls:
+        if kind in (*CALL_BLOCKS, *REASONING_BLOCKS) or result_id_of(block) in calls:
             continue
         if not isinstance(text, str):
             text = f"\n{_UNREADABLE.format(name=tool_name_of(block))}\n"

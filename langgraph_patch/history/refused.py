@@ -30,6 +30,7 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch.history.calls import (
+    REASONING_BLOCKS,
     read_calls,
     text_of,
     type_of,
@@ -44,9 +45,6 @@ NO_TEXT: Final = "[no text]"
 
 _STARTED = "[{name} was started; no result is recorded.]"
 _USED = "[{name} was used.]"
-THINKING = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
-"""The types of blocks in which a model thinks. They say nothing to a reader."""
-
 _STATING = ("refusal", "audio", "parsed", "tool_outputs")
 """The keys in `additional_kwargs` that state something beside the content."""
 
@@ -204,7 +202,9 @@ def _is_empty(message: AIMessage) -> bool:
     """Whether a message says nothing: no call, no text, nothing but thinking."""
     if any(message.additional_kwargs.get(key) for key in _STATING) or read_calls(message):
         return False
-    return all(_is_blank(block) or kind_of(block) in THINKING for block in blocks_of(message))
+    return all(
+        _is_blank(block) or kind_of(block) in REASONING_BLOCKS for block in blocks_of(message)
+    )
 
 
 def blocks_of(message: BaseMessage) -> list[Any]:
@@ -258,11 +258,11 @@ def _without_cut_thinking(message: AIMessage, blocks: list[Any]) -> list[Any]:
     name = text_of(metadata.get("model_name") or metadata.get("model")).lower()
     if metadata.get("model_provider") != "anthropic" or "claude" not in name:
         return blocks
-    end = _end(message, blocks, lambda b: not _is_blank(b) and kind_of(b) not in THINKING)
+    end = _end(message, blocks, lambda b: not _is_blank(b) and kind_of(b) not in REASONING_BLOCKS)
     return [
         block
         for index, block in enumerate(blocks)
-        if kind_of(block) not in THINKING
+        if kind_of(block) not in REASONING_BLOCKS
         or (index < end and (kind_of(block) == "redacted_thinking" or _signature(block)))
         or not end
     ]

@@ -15,17 +15,6 @@ What a stream shows of it:
 - LangChain's middleware marks its own model calls with `lc_source` in the metadata.
 - Tool messages are the answer of a run that ends with them: those of a `return_direct` tool, and
   the one with which `ToolStrategy` confirms a structured answer.
-
-The items of a stream have these shapes:
-
-| stream | shape of an item |
-|---|---|
-| `stream_mode="messages"` | `(message, metadata)` |
-| a list of modes | `(mode, data)` |
-| `subgraphs=True` | `(namespace, data)` or `(namespace, mode, data)` |
-| `version="v2"` | `{"type": mode, "ns": namespace, "data": data}` |
-| `RemoteGraph` | as above, with dicts as messages |
-| the SDK's `runs.stream` | `StreamPart(event, data)`, the mode as event, perhaps `mode|namespace` |
 """
 
 from __future__ import annotations
@@ -36,12 +25,9 @@ from typing import Any, Final, Literal, TypeAlias, overload
 
 from langchain_core.messages import (
     AIMessage,
-    BaseMessage,
     RemoveMessage,
     ToolMessage,
-    messages_from_dict,
 )
-from langgraph.checkpoint.serde.types import INTERRUPT
 
 from langgraph_patch._langgraph_storage import nodes_of_namespace
 from langgraph_patch.errors import StreamError
@@ -49,11 +35,17 @@ from langgraph_patch.history.placeholders import is_placeholder
 from langgraph_patch.streaming.checkers import (
     Checker,
     Turn,
-    apass_on,
     checked_checker,
     full_stream_checker,
+)
+from langgraph_patch.streaming.streams import (
+    Token,
+    apass_on,
+    mode_and_data,
     open_stream,
     pass_on,
+    shows_pause,
+    token_of,
 )
 
 RETRACTED_KEY: Final = "langgraph_patch_retracted"
@@ -63,11 +55,9 @@ RETRACTED_KEY: Final = "langgraph_patch_retracted"
 again. `"inside_tool"`: a model wrote it inside a tool.
 """
 
-Token: TypeAlias = tuple[BaseMessage, dict[str, Any]]
 _Reason: TypeAlias = Literal["tool_call", "failed_attempt", "inside_tool"]
 
 _EXPECTED = "the stream of a graph"
-_EXPECTED_ITEM = "Expected what a graph streams with stream_mode='messages', alone or in a list"
 
 
 # --- the public functions ------------------------------------------------------------------
@@ -170,41 +160,25 @@ def afinal_answers(
     internal: bool = False,
     other_modes: bool = False,
 ) -> AsyncIterator[Any]:
-    """Yield the tokens of final answers from a graph's async stream, as soon as possible.
-
-    A final answer is a message of a model that calls no tools. The tokens of each message are
-    held until `checker` has decided about it. If the run ends with tool messages (those of a
-    `return_direct` tool, or the one of a structured answer of `ToolStrategy`), these are yielded
-    at the end. What was yielded of a message that is no answer is retracted, as `final_answers`
-    describes it.
+    """Same as `final_answers`, but for the async stream of a graph.
 
     Args:
-        stream: What a graph streams: `graph.astream(..., stream_mode="messages")`, with a
-            list of modes that contains `"messages"`, `subgraphs=True` or `version="v2"` too;
-            the stream of a `RemoteGraph`; or that of the SDK's `runs.stream` with the mode
-            `"messages-tuple"`.
-        checker: Decides whether a message calls tools. Default: `full_stream_checker`, which
-            yields an answer when it is complete, and retracts nothing but failed attempts.
-            `first_chunk_checker` yields an answer from its first text, and retracts text
-            before a tool call. A checker of your own can yield reasoning at once, too.
+        stream: What `graph.astream(...)`, a `RemoteGraph` or the SDK's async `runs.stream` yields,
+            in one of the forms that `final_answers` reads.
+        checker: Decides whether a message calls tools. Default: `full_stream_checker`.
         internal: Whether to yield, too, what models wrote inside tools and for LangChain's
-            middleware (summaries, tool selection). Default: False.
-        other_modes: Whether to yield items of other stream modes unchanged between the tokens.
-            Default: False.
+            middleware. Default: False.
+        other_modes: Whether to yield items of other stream modes unchanged. Default: False.
 
     Yields:
-        Pairs of a message, or a chunk of one, and its metadata. To show one node only, filter
-        them by `metadata["langgraph_node"]`. With `other_modes`, also the items of other modes,
-        as they came.
+        Pairs of a message, or a chunk of one, and its metadata; retractions; with `other_modes`
+        the items of other modes.
 
     Raises:
         OptionError: If `checker` cannot be called.
-        StreamError: If the stream is not that of a graph, is a sync stream, or contains a
-            server's report that the run failed (which `other_modes` yields instead), or if the
-            checker returns anything but True, False or None.
-        Exception: Whatever the graph or the checker raises. Text that is held when the graph
-            raises is yielded first. The graph's stream is closed in each of these cases, and if
-            the caller closes this generator early.
+        StreamError: If the stream is a sync stream, or in the cases of `final_answers`.
+        Exception: Whatever the graph or the checker raises. The graph's stream is closed then, and
+            if the caller closes this generator early.
 
     Examples:
         >>> import asyncio
@@ -219,43 +193,6 @@ def afinal_answers(
     """
     source = open_stream(stream, expected=_EXPECTED, asynchronous=True)
     return apass_on(source, _Answers(checker, internal=internal, other_modes=other_modes))
-
-
-# --- the items of a stream -----------------------------------------------------------------
-
-
-def _mode_and_data(item: Any) -> tuple[str, Any]:
-    if hasattr(item, "event") and hasattr(item, "data"):
-        return str(item.event).partition("|")[0], item.data
-    match item:
-        case {"type": str() as mode, "ns": _, "data": data}:
-            return mode, data
-        case (tuple(), str() as mode, data) | (str() as mode, data):
-            return mode, data
-        case (tuple(), data):
-            return "messages", data
-    return "messages", item
-
-
-def _token(pair: object, item: object) -> Token:
-    """The message and its metadata, from what the mode `messages` gives for each."""
-    problem: Exception | None = None
-    match pair:
-        case (BaseMessage() as message, dict() as metadata):
-            return message, metadata
-        case ({"type": str(kind)} as fields, dict() as metadata):
-            try:
-                return messages_from_dict([{"type": kind, "data": fields}])[0], metadata
-            except (ValueError, KeyError, TypeError) as error:  # of LangChain's classes
-                problem = error
-    raise StreamError(f"{_EXPECTED_ITEM}; got {item!r:.500}.") from problem
-
-
-def _shows_pause(mode: str, data: object, item: object) -> bool:
-    """Whether an item shows that the run has paused for a human."""
-    if isinstance(item, dict) and item.get("interrupts"):
-        return True
-    return mode in ("updates", "values") and isinstance(data, dict) and bool(data.get(INTERRUPT))
 
 
 # --- the messages of a run -----------------------------------------------------------------
@@ -322,10 +259,10 @@ class _Answers:
 
     def add(self, item: Any) -> Iterable[Any]:
         """What is yielded after the next item."""
-        mode, data = _mode_and_data(item)
+        mode, data = mode_and_data(item)
         if mode not in ("messages", "messages-tuple"):
             return self._add_other(mode, data, item)
-        token = _token(data, item)
+        token = token_of(data, item)
         message, metadata = token
         if isinstance(message, AIMessage):
             return self._add_chunk(message, token)
@@ -367,7 +304,7 @@ class _Answers:
                     f"The server reported that the run failed: {item!r:.500}. Pass "
                     "other_modes=True to get such reports as items of the stream."
                 )
-        self._has_stopped |= mode == "error" or _shows_pause(mode, data, item)
+        self._has_stopped |= mode == "error" or shows_pause(mode, data, item)
         if self._other_modes:
             yield item
 

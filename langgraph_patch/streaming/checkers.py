@@ -22,24 +22,19 @@ from __future__ import annotations
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
-    AsyncIterator,
     Callable,
     Generator,
     Iterable,
-    Iterator,
     Mapping,
 )
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.errors import OptionError, StreamError
-from langgraph_patch.history.calls import type_of, unwrapped
-
-REASONING_BLOCKS: Final = frozenset(
-    {"reasoning", "reasoning_content", "redacted_thinking", "thinking"}
-)
+from langgraph_patch.history.calls import REASONING_BLOCKS, type_of, unwrapped
+from langgraph_patch.streaming.streams import apass_on, open_stream, pass_on
 
 _CALLS_OUTSIDE_TOOL_CALLS: Final = frozenset(
     {"apply_patch_call", "computer_call", "local_shell_call", "mcp_approval_request", "shell_call"}
@@ -47,10 +42,6 @@ _CALLS_OUTSIDE_TOOL_CALLS: Final = frozenset(
 """OpenAI's blocks that the client must answer, and that LangChain does not list as tool calls."""
 
 _EXPECTED = "the chunks of one turn"
-_HINT = (
-    "Async streams are for asplit_stream and afinal_answers, sync ones for the functions without "
-    "the a; collect an async stream to a list for others, and await a coroutine first."
-)
 
 
 # --- what a checker sees -------------------------------------------------------------------
@@ -318,25 +309,19 @@ def split_stream(
 async def asplit_stream(
     stream: AsyncIterable[AIMessageChunk], *, checker: Checker = full_stream_checker
 ) -> tuple[bool, AsyncGenerator[AIMessageChunk]]:
-    """Read an async stream of a model until it is clear whether it calls tools.
+    """Same as `split_stream`, but for an async stream of a model.
 
     Args:
         stream: The chunks of one message: the return value of `chat_model.astream(...)`.
-        checker: Decides whether the message calls tools. It is called with the `Turn` after
-            each chunk until it returns True or False. Default: `full_stream_checker`, which is
-            never wrong, and reads an answer to its end.
+        checker: Decides whether the message calls tools. Default: `full_stream_checker`.
 
     Returns:
-        Whether the message calls tools, and an async generator of all its chunks: first those
-        that were read for the decision, then the others as they arrive. Its `aclose()` closes
-        the model's stream. An exception of the stream is raised by the generator, behind the
-        chunks that arrived before it. If it came before the decision, the message counts as one
-        without tool calls.
+        Whether the message calls tools, and an async generator of all its chunks. Its `aclose()`
+        closes the model's stream.
 
     Raises:
         OptionError: If `checker` cannot be called.
-        StreamError: If `stream` is no stream of that kind (the message names the function for
-            it), or if the checker returns anything but True, False or None.
+        StreamError: If `stream` is a sync stream, or in the cases of `split_stream`.
         Exception: Whatever the checker raises. The stream is closed first.
 
     Examples:
@@ -388,72 +373,3 @@ class _Split:
     def _decision(self, read: list[Any]) -> Iterable[Any]:
         self._read = None
         return (bool(self._turn.answer), *read)
-
-
-# --- one pipeline for sync and async streams -----------------------------------------------
-
-
-class Pipeline(Protocol):
-    """What is passed on of a stream."""
-
-    def add(self, item: Any) -> Iterable[Any]:
-        """What is passed on after the next item."""
-
-    def finish(self, *, failed: bool) -> Iterable[Any]:
-        """What is passed on at the end of the stream, or before the error that it `failed` with."""
-
-
-def pass_on(source: Iterator[Any], pipeline: Pipeline) -> Generator[Any]:
-    """Yield what the pipeline passes on of a stream, then raise its error; close it at the end."""
-    try:
-        while True:
-            try:
-                item = next(source)
-            except Exception as end:  # any: what is held comes before the error
-                has_ended = isinstance(end, StopIteration)
-                yield from pipeline.finish(failed=not has_ended)
-                if has_ended:
-                    return
-                raise
-            yield from pipeline.add(item)
-    finally:
-        if (close := getattr(source, "close", None)) is not None:
-            close()
-
-
-async def apass_on(source: AsyncIterator[Any], pipeline: Pipeline) -> AsyncGenerator[Any]:
-    """Do the same with an async stream."""
-    try:
-        while True:
-            try:
-                item = await anext(source)
-            except Exception as end:  # any: what is held comes before the error
-                has_ended = isinstance(end, StopAsyncIteration)
-                for passed in pipeline.finish(failed=not has_ended):
-                    yield passed
-                if has_ended:
-                    return
-                raise
-            for passed in pipeline.add(item):
-                yield passed
-    finally:
-        if (aclose := getattr(source, "aclose", None)) is not None:
-            await aclose()
-
-
-def open_stream(stream: Any, *, expected: str, asynchronous: bool = False) -> Any:
-    """An iterator over the stream that a caller passes.
-
-    Args:
-        stream: What the caller passed.
-        expected: What the function expects, for the error message.
-        asynchronous: Whether it must be an async stream, and becomes an async iterator.
-            Default: False.
-
-    Raises:
-        StreamError: If `stream` is anything else.
-    """
-    is_value = isinstance(stream, str | bytes | Mapping | BaseMessage)
-    if is_value or not hasattr(stream, "__aiter__" if asynchronous else "__iter__"):
-        raise StreamError(f"Expected {expected}, got {stream!r:.200}. {_HINT}")
-    return aiter(stream) if asynchronous else iter(stream)

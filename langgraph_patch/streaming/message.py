@@ -20,6 +20,7 @@ from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.calls import (
     CALL_BLOCKS,
+    REASONING_BLOCKS,
     block_call_id,
     complete_args,
     text_of,
@@ -28,7 +29,7 @@ from langgraph_patch.history.calls import (
 )
 from langgraph_patch.history.ids import derived_id
 from langgraph_patch.history.streamed_calls import REASON_KEYS, group_call_chunks
-from langgraph_patch.streaming.checkers import REASONING_BLOCKS, open_stream
+from langgraph_patch.streaming.streams import open_stream
 
 UNFINISHED_KEY: Final = "langgraph_patch_unfinished"
 """Key in `additional_kwargs` of the content blocks that a cut left incomplete."""
