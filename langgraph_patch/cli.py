@@ -38,8 +38,7 @@ from io import TextIOWrapper
 from typing import Any, NoReturn, cast
 
 from langgraph_patch import __version__, view
-from langgraph_patch.errors import PatchError, brief, quoted
-from langgraph_patch.view import say
+from langgraph_patch.errors import PatchError, brief, quoted, say
 
 _EPILOG = "".join((__doc__ or "").partition("DB is one of:")[1:])
 _BAD, _STOPPED, _CLOSED = 2, 130, 141  # the last two as a shell reports Ctrl-C and a closed pipe

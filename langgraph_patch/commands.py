@@ -32,9 +32,10 @@ from langgraph_patch.errors import (
     chain_of,
     is_store_failure,
     quoted,
+    visible,
 )
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.history.json_values import json_value
+from langgraph_patch.history.changes import json_value
 from langgraph_patch.output import (
     CLEAN,
     DAMAGED,
@@ -181,7 +182,7 @@ def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key
 def _write_page(options: Namespace, shown: Sequence[Group]) -> None:
     """Write a page; never overwrite a file."""
     when = f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC} by langgraph-patch {__version__}"
-    footer = Text(view.visible(f"Database {database_name(options.database)}, read on {when}"))
+    footer = Text(visible(f"Database {database_name(options.database)}, read on {when}"))
     try:
         with Path(options.html).open("x", encoding="utf-8") as file:  # it follows no link
             title = f"{options.ids[0]} in {database_name(options.database)}"

@@ -25,10 +25,9 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from langgraph_patch import view
-from langgraph_patch.errors import OptionError, chain_of
+from langgraph_patch.errors import OptionError, chain_of, masked, say
 from langgraph_patch.history.texts import CAUSES
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.view import masked, say
 
 _T = TypeVar("_T")
 

@@ -12,15 +12,11 @@ from __future__ import annotations
 
 import html
 import re
-import shutil
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from io import StringIO
 from typing import Any
-from unicodedata import category
 
 from langgraph_patch.comparison import (
     Cell,
@@ -32,6 +28,7 @@ from langgraph_patch.comparison import (
     lines_of,
     rows_of,
 )
+from langgraph_patch.errors import one_line, visible
 
 try:
     from rich.console import Console, Group, RenderableType
@@ -42,74 +39,6 @@ except ModuleNotFoundError:
     HAS_RICH = False
 else:
     HAS_RICH = True
-
-# --- untrusted text and passwords --------------------------------------------------------
-
-# Control, format (such as a change of direction), half a character, line and paragraph breaks.
-_UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
-_SAFE = "\n\t\u200c\u200d"  # the last two are formats that emoji, Arabic and Indic scripts need
-
-
-def visible(text: str) -> str:
-    r"""`text` with its control characters and invisible characters written as escapes.
-
-    Line breaks and tabs stay.
-
-    Examples:
-        >>> from langgraph_patch.view import visible
-        >>> print(visible("a\x1b[2Jb"))
-        a\x1b[2Jb
-    """
-    return "".join(
-        each.encode("unicode_escape").decode()
-        if category(each) in _UNSAFE and each not in _SAFE
-        else each
-        for each in text
-    )
-
-
-def one_line(text: str) -> str:
-    """`visible`, with line breaks and tabs written as escapes too."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _cut(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}… ({len(text):,} characters)"
-
-
-_SECRETS = (
-    re.compile(r"(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)", re.IGNORECASE),
-    re.compile(r"([a-z][a-z0-9+.-]*://).*@[^\s'\"]*", re.IGNORECASE | re.DOTALL),
-    re.compile(r"(postgres[a-z0-9+.-]*:/+)[^\s'\"/][^\s'\"]*", re.IGNORECASE),
-    re.compile(r"()[^\s'\"/]*:[^\s'\"]*@[^\s'\"]*"),
-)
-
-
-def masked(text: str) -> str:
-    """`text` without the passwords of URIs and of libpq's `password=...`.
-
-    Examples:
-        >>> from langgraph_patch.view import masked
-        >>> masked("not postgresql://bob:s3cr3t@db/x and not host=db password='s 3' user=bob")
-        'not postgresql://*** and not host=db password=*** user=bob'
-    """
-    for secret in _SECRETS:
-        text = secret.sub(r"\1***", text)
-    return text
-
-
-def say(text: str) -> None:
-    """Print one line to standard error, without passwords; a terminal breaks it between words."""
-    line = f"langgraph-patch: {one_line(masked(text))}"
-    if sys.stderr.isatty():
-        width = max(40, shutil.get_terminal_size().columns)
-        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
-    with suppress(BrokenPipeError):
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
-
 
 # --- kinds of changes --------------------------------------------------------------------
 
@@ -130,6 +59,12 @@ _KINDS: Mapping[str, tuple[str, str, str]] = {
 change what a repair does."""
 
 _LIMIT = 400  # how many characters of a content or a call are shown
+
+
+def _cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({len(text):,} characters)"
 
 
 # --- words -------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ langchain-mistralai 1.1.6 and langchain-aws 1.9.1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from traceback import walk_tb
@@ -33,7 +33,7 @@ from langgraph.errors import GraphBubbleUp
 
 from langgraph_patch._langgraph import has_interrupts
 from langgraph_patch._sansio import IOGenerator, IORequest
-from langgraph_patch.errors import PatchError
+from langgraph_patch.errors import PatchError, chain_of
 from langgraph_patch.graph.state import are_identical
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 from langgraph_patch.history.patch import Patch
@@ -211,7 +211,7 @@ def is_refusal(error: BaseException) -> bool:
         >>> [is_refusal(failed(status)) for status in (400, 401, 422, 429, 500)]
         [True, False, True, False, False]
     """
-    for each in _chain(error):
+    for each in chain_of(error):
         if isinstance(each, BaseExceptionGroup):
             return any(map(is_refusal, each.exceptions))
         if not isinstance(each, Exception) or isinstance(each, PatchError | GraphBubbleUp):
@@ -228,20 +228,10 @@ def is_refusal(error: BaseException) -> bool:
 def refusal_text(error: BaseException) -> str:
     """The texts of an error and of its causes."""
     texts = []
-    for each in _chain(error):
+    for each in chain_of(error):
         inner = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
         texts += [str(each), *map(refusal_text, inner)]
     return "\n".join(texts)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, its cause, the cause of that, and so on."""
-    seen: set[int] = set()
-    each: BaseException | None = error
-    while each is not None and id(each) not in seen:
-        yield each
-        seen.add(id(each))
-        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
 
 
 def _status(error: BaseException) -> int | None:

@@ -33,9 +33,8 @@ from typing import Any, cast
 from langchain_core.messages import BaseMessage, convert_to_messages
 
 from langgraph_patch.errors import MessagesError, OptionError
-from langgraph_patch.history.changes import Change
+from langgraph_patch.history.changes import Change, json_value
 from langgraph_patch.history.fast_check import is_valid
-from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.placeholders import (
     Placeholder,

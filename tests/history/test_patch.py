@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from langgraph_patch import Patch, PatchError, patch_messages, validate_messages
 from langgraph_patch.errors import MessagesError, OptionError
-from langgraph_patch.history.json_values import json_value
+from langgraph_patch.history.changes import json_value
 from langgraph_patch.history.texts import Finding
 from support.histories import H, ai, call_of, made, repaired, result, with_field
 
