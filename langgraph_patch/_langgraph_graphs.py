@@ -304,8 +304,12 @@ AFTER_MODEL: Final = ("post_model_hook", ".after_model")
 """The nodes that `create_react_agent` and `create_agent` run between the model and the tools: a
 name, and the end of the names of middleware nodes."""
 
-_TO_MODEL = ("agent", "model", "pre_model_hook", ".before_model", ".before_agent")
-"""The model node and the nodes that run before it: names, and ends of names."""
+ROUTERS: Final = "_routers"
+"""The end of the name of the node that `with_patching(record=True)` puts behind a `ToolNode`."""
+
+_MODELS = ("agent", "model", "pre_model_hook")
+_TO_MODEL = (".before_model", ".before_agent", ROUTERS)
+"""The model node and what runs before it: names, and ends of names."""
 
 
 def runs_after_model(node: str) -> bool:
@@ -321,7 +325,7 @@ def runs_after_model(node: str) -> bool:
 
 def leads_to_model(node: str) -> bool:
     """Whether a prebuilt agent goes to this node after its tools."""
-    return node in _TO_MODEL[:-2] or node.endswith(_TO_MODEL[-2:])
+    return node in _MODELS or node.endswith(_TO_MODEL)
 
 
 def sent_call(send: object) -> dict[str, Any] | None:

@@ -227,7 +227,8 @@ def summary(counts: Counter[str]) -> str:
     parts[0] += f": {kinds}" if kinds else ""
     if pauses:
         age = view.age_in_words(counts["oldest pause"])
-        parts.append(f"{pauses:,} wait{'s' * (pauses == 1)} for a human, the oldest for {age}")
+        wait = "waits" if pauses == 1 else "wait"
+        parts.append(f"{pauses:,} {wait} for a human, the oldest for {age}")
     others = ("waiting with damage", "unreadable")
     parts += [f"{counts[kind]:,} {kind}" for kind in others if counts[kind]]
     return "; ".join(parts) + "."

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from langgraph.channels import EphemeralValue, LastValue, UntrackedValue
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -31,9 +31,6 @@ from langgraph_patch.history.texts import Evidence
 
 StateWrites: TypeAlias = tuple[tuple[str, Any], ...]
 """Writes of a state update, as pairs of key and value."""
-
-ROUTERS: Final = "_routers"
-"""The end of the name of the node that `with_patching(record=True)` puts behind a `ToolNode`."""
 
 _ONE_VALUE = (LastValue, EphemeralValue, UntrackedValue)
 """Channels that accept one write in a superstep: a second one is an error."""
@@ -119,7 +116,7 @@ def _goes_elsewhere(task: Task) -> bool:
     edges = {triggered_node(c) or "" for c, _ in task.writes if c.startswith("branch:to:")}
     sends = {value.node for c, value in task.writes if c == TASKS and isinstance(value, Send)}
     left = (edges | sends) - last_nodes(task.step.saved)
-    return any(not (node.endswith(ROUTERS) or leads_to_model(node)) for node in left)
+    return not all(map(leads_to_model, left))
 
 
 # --- restore, or name ---------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class _Source(NamedTuple):
     Attributes:
         tasks: The tasks of a superstep that may have.
         messages: Those of their messages that may be the result.
-        counts: Whether they do, in the superstep of a seen.
+        counts: Whether they do, in the superstep of a sighting.
     """
 
     tasks: Callable[[Superstep], Sequence[Task]]

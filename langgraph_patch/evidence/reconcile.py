@@ -60,7 +60,7 @@ def reconcile_calls(
         reconcile: The lookup for each tool.
 
     Returns:
-        The answers, as evidence with the cause `"reconciled"`.
+        The answers, as evidence.
 
     Raises:
         OptionError: If a lookup returns something else than a `ToolMessage`, a text or None, or
@@ -89,7 +89,8 @@ def reconcile_calls(
             logger.warning("the lookup for tool call %r raised %r", call.tool_call_id, error)
             continue
         if answer is not None:
-            evidence[key] = Finding("reconciled", result=_as_message(answer, key, call))
+            result = _as_message(answer, key, call)
+            evidence[key] = Finding(result=result, is_reconciled=True)
     return evidence
 
 

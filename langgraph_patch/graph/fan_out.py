@@ -33,6 +33,7 @@ from langgraph_patch._langgraph import (
     values_of,
 )
 from langgraph_patch._langgraph_graphs import (
+    ROUTERS,
     branches_into,
     call_with_state,
     handles_errors,
@@ -50,7 +51,6 @@ from langgraph_patch._langgraph_graphs import (
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import GraphError
-from langgraph_patch.evidence.effects import ROUTERS
 from langgraph_patch.graph.coverage import tool_node_in
 from langgraph_patch.graph.router import After, Router
 from langgraph_patch.graph.state import history_after, messages_in, open_calls

@@ -94,8 +94,8 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         self._inner, self._keys, self._written, self._shown = inner, [*repairers], written, shown
         self._has_cache = has_cache
         self._repairers = dict(repairers)
-        for repairer in [*repairers.values()][:1]:
-            self._repairers[MODEL_INPUT] = repairer
+        if repairers:
+            self._repairers[MODEL_INPUT] = next(iter(repairers.values()))
         # LangGraph computes the key of a cached result from these attributes.
         function = getattr(inner, "func", None) or inner
         for attribute in ("__module__", "__qualname__"):

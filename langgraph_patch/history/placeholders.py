@@ -106,7 +106,7 @@ def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | T
 
 def recovered_result(finding: Finding, result: ToolMessage) -> ToolMessage:
     """A recorded result with its marker, and with a sentence that names what was not kept."""
-    marker: dict[str, Any] = {"cause": "reconciled"} if finding.cause == "reconciled" else {}
+    marker: dict[str, Any] = {"cause": "reconciled"} if finding.is_reconciled else {}
     if not finding.not_kept:
         return _marked(result, marker) if marker else result
     sentence = not_kept_text(finding.not_kept, may_be_kept=finding.may_be_kept)

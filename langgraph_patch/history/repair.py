@@ -114,7 +114,7 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
         tool_call_id=paired.new_id,
         name=paired.new_name,
         args=call.args,
-        cause="unknown" if cause == "reconciled" else cause,
+        cause=cause,
         error=call.raw_args if cause == "malformed" else error,
         message=paired.calling.message,
         index=call.index,

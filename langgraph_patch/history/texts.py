@@ -36,9 +36,8 @@ class Finding:
 
     Attributes:
         cause: Why there is no result: `"failed"`, `"awaiting_input"`, `"not_started"`,
-            `"cancelled"`, `"malformed"` or `"unknown"`; see `DanglingCall`. It says nothing beside
-            a result, but for `"reconciled"`: the application's own lookup returned that, and the
-            marker of the message says so. Default: `"unknown"`.
+            `"cancelled"`, `"malformed"` or `"unknown"`; see `DanglingCall`. It is not used if there
+            is a result. Default: `"unknown"`.
         result: The result, if there is one. Default: None.
         error: The recorded error for `failed`, the text of the arguments for `malformed`.
             Default: None.
@@ -52,6 +51,8 @@ class Finding:
             keys, `goto`. A sentence before the text of the result names them. Default: none.
         may_be_kept: Whether something has written one of these state keys since, so that the
             effects may be in the state. Default: False.
+        is_reconciled: Whether the application's own lookup returned the result; the marker of the
+            message says so. Default: False.
 
     Examples:
         >>> from langchain_core.messages import AIMessage, ToolMessage
@@ -71,7 +72,7 @@ class Finding:
         sent
     """
 
-    cause: Cause | Literal["reconciled"] = "unknown"
+    cause: Cause = "unknown"
     result: ToolMessage | None = None
     error: str | None = None
     detail: str | None = None
@@ -79,11 +80,12 @@ class Finding:
     look_again: bool | str = False
     not_kept: tuple[str, ...] = ()
     may_be_kept: bool = False
+    is_reconciled: bool = False
 
     def is_valid(self) -> bool:
         """Whether its cause is known, and its result is one."""
         is_result = self.result is None or isinstance(self.result, ToolMessage)
-        return is_result and self.cause in (*CAUSES, "reconciled")
+        return is_result and self.cause in CAUSES
 
 
 Evidence: TypeAlias = Mapping[tuple[int, int], Finding]

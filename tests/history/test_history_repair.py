@@ -193,7 +193,7 @@ def test_f09_what_is_certain_of_a_call_itself_decides_its_cause():
 def test_dangling_calls_are_those_that_get_placeholders():
     """With their causes; not those that have a result, or one in the evidence."""
     reading = read_if_damaged([ai(("a", "c1"), "c2", ("d", "c3"), "c4"), result("r", "c4"), X])
-    evidence = {(0, 0): Finding("reconciled"), (0, 1): Finding(result=result("sent", "c2"))}
+    evidence = {(0, 0): Finding(), (0, 1): Finding(result=result("sent", "c2"))}
     found = [(key, call.name, call.cause) for key, call in dangling_calls(reading, evidence)]
     assert found == [((0, 0), "a", "unknown"), ((0, 2), "d", "unknown")]
 

@@ -59,7 +59,7 @@ def test_the_marker_has_what_machines_need():
         (Finding(look_again=True), {PLACEHOLDER_KEY: {"cause": "unknown", "look_again": True}}),
         (Finding(inner=("a", "b")), {PLACEHOLDER_KEY: {"cause": "unknown", "inner": 2}}),
         (Finding(result=real, not_kept=("a",)), {PLACEHOLDER_KEY: {"not_kept": ["a"]}}),
-        (Finding("reconciled", result=real), {PLACEHOLDER_KEY: {"cause": "reconciled"}}),
+        (Finding(result=real, is_reconciled=True), {PLACEHOLDER_KEY: {"cause": "reconciled"}}),
         (Finding(result=mine), {"mine": 1}),
     ):
         found = patch_messages([A, X], evidence={(0, 0): finding}).messages
