@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
@@ -16,8 +15,6 @@ from typing_extensions import TypedDict
 
 from kit import BARE, Agent, Desk, StrictModel, above, calls, lines, loop, model_node, patched
 from langgraph_patch import is_placeholder, with_patching
-from langgraph_patch.errors import GraphError
-from langgraph_patch.graph.coverage import replace_tool_node, tool_node_in
 
 TWO = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
 CHART = calls(("show_chart", {}))
@@ -197,27 +194,4 @@ def test_the_log_lists_what_is_covered(build: Any, expected: str, caplog: Any):
     assert (record.levelno, record.getMessage()) == (logging.INFO, f"with_patching {expected}")
 
 
-class Topic(TypedDict):
-    """A state without a history."""
-
-    topic: str
-
-
-def test_a_graph_without_a_history():
-    """The error names the keys that the state has."""
-    graph = above(lambda _: None, state=Topic).compile()
-    with pytest.raises(GraphError, match=r"No node reads .*'messages'.* state keys are: 'topic'"):
-        with_patching(graph)
-
-
 # --- the functions ------------------------------------------------------------------------
-
-
-def test_a_tool_node_in_a_wrapper():
-    """It is found in what was made of it, and another one takes its place there."""
-    node, other = ToolNode([]), ToolNode([])
-    wrapped = node.with_retry().with_config(tags=["a"])
-    assert tool_node_in(wrapped) is node
-    copied = replace_tool_node(wrapped, lambda _: other)
-    assert (tool_node_in(copied), type(copied)) == (other, type(wrapped))
-    assert tool_node_in(node | RunnableLambda(print)) is None

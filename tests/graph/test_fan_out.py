@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -24,7 +23,7 @@ from typing_extensions import TypedDict
 from kit import BARE, STATES, Agent, Desk, StrictModel, above, calls, history_of, loop, model_node
 from langgraph_patch import with_patching
 from langgraph_patch.errors import GraphError
-from support.placeholder_texts import FAILED, WAITED
+from support.placeholder_texts import WAITED
 
 MAIL = ("mail", {"to": "bob"})
 MAIL_AND_WIRE = calls(MAIL, ("wire", {"amount": 5}))
@@ -58,17 +57,6 @@ def chain(*edges: tuple[Any, str], **nodes: Any) -> Any:
 
 
 # --- what it is for -------------------------------------------------------------------------
-
-
-def test_f02_a_result_beside_a_failed_call_is_recovered():
-    """An error that the ToolNode raises ends the run; the next turn reads what was recorded."""
-    build = lambda model, tools: loop(model, ToolNode(tools, handle_tool_errors=False))
-    agent = Agent(recorded(build), calls(MAIL, ("boom", {"text": "x"})))
-    with pytest.raises(RuntimeError, match="kaput"):
-        agent.say("go")
-    agent.say("and now?")
-    assert agent.read["c1"] == "sent to bob"
-    assert agent.read["c2"] == FAILED.format("boom", "c2", "RuntimeError('kaput x')")
 
 
 def retrying(model: Any, tools: Any) -> Any:
@@ -297,29 +285,6 @@ def test_twins_are_two_calls():
     agent = Agent("recorded", message, recover=False)
     agent.say("go")
     assert agent.desk.did.total() == 2
-
-
-def test_a_healthy_run_has_the_messages_of_the_bare_run():
-    """The history, the order of results and the chunks of the nodes are the same."""
-
-    def play(kind):
-        agent = Agent(kind, calls(*(("mail", {"to": str(number)}) for number in range(5))))
-        shown = Counter(
-            (node, message.type, message.text)
-            for chunk in agent.stream({"messages": [HumanMessage("go")]})
-            for node, update in chunk.items()
-            for message in update["messages"]
-        )
-        return [(m.type, m.text) for m in agent.history], shown
-
-    assert play("recorded") == play("hand_built")
-
-
-def test_the_tool_node_stays_a_tool_node():
-    """Others look for it: `langgraph-swarm` for handoffs, LangGraph when it draws the graph."""
-    node = Agent("recorded").graph.nodes["tools"].bound
-    assert isinstance(node, ToolNode)
-    assert list(node.tools_by_name) == ["mail", "wire", "boom"]
 
 
 def test_a_message_without_a_call_raises_as_in_the_bare_graph():

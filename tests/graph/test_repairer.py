@@ -16,10 +16,7 @@ from typing_extensions import TypedDict
 from kit import BARE, Agent, StrictModel, above, calls, model_node, patched
 from langgraph_patch import PatchNode, patch_model, validate_messages
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.graph.repairer import Repairer
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, make_placeholder
-from langgraph_patch.history.texts import DanglingCall
-from langgraph_patch.threads import repair_thread
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.placeholder_texts import UNKNOWN, WAITED
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
@@ -302,25 +299,3 @@ def test_unreadable_evidence_does_not_end_the_run(logged):
 
 
 # --- placeholders of earlier repairs ---------------------------------------------------------
-
-
-def test_a_placeholder_gives_way_to_the_checkpoint():
-    """After a repair without recovery `repair_thread` still finds the recorded results."""
-    bare, value = broken("entry")
-    it = patched(bare, recover=False)
-    it.run(value)
-    assert it.results == {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2")}
-    repair_thread(it.graph.checkpointer, it.config, min_age=0)
-    assert it.results == RESULTS
-    it.say("hello?")
-    assert it.read == RESULTS
-
-
-def test_a_history_is_read_for_another_search():
-    """A call whose placeholder asks for another search counts as unanswered, if one is made."""
-    call = DanglingCall("c1", "mail", {}, "unknown", None, BOTH, 0)
-    young = make_placeholder(call, 0, None, human_follows=False, look_again=True)
-    history = [calls(("mail", {}), id="a1"), young]
-    for look_again in (False, True):
-        reading = Repairer().read_all(history, look_again=look_again)
-        assert bool(reading.unanswered) == look_again

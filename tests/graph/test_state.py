@@ -17,8 +17,8 @@ from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.types import Command, Overwrite
 from typing_extensions import TypedDict
 
-from kit import Agent, DeltaState, PydanticState, above, calls, history_of, lines, patched
-from langgraph_patch import PatchNode, patch_node, validate_messages
+from kit import Agent, DeltaState, PydanticState, calls, lines, patched
+from langgraph_patch import PatchNode, validate_messages
 from langgraph_patch.graph.state import (
     messages_in,
     replace_values,
@@ -283,37 +283,6 @@ class FrozenState:
     """A state that is a frozen dataclass."""
 
     messages: Annotated[list[AnyMessage], add_messages] = field(default_factory=list)
-
-
-@pytest.mark.parametrize(
-    ("state", "place", "asynchronous"),
-    [
-        (state, place, bool((n + k) % 2))
-        for n, state in enumerate([FrozenState, PydanticState])
-        for k, place in enumerate(["entry", "model node", "patch node"])
-    ],
-)
-def test_kinds_of_state(state: Any, place: str, *, asynchronous: bool):
-    """Frozen dataclasses and pydantic models; the model gets the same kind."""
-    kinds = []
-
-    def build(model: Any, _: Any, saver: Any) -> Any:
-        def node(values: Any) -> Any:
-            kinds.append(type(values))
-            return {"messages": [model.invoke(history_of(values))]}
-
-        first = [patch_node] if place == "patch node" else []
-        return above(*first, node, state=state).compile(checkpointer=saver)
-
-    it = Agent(build, FINE, asynchronous=asynchronous)
-    value: Any = {"messages": [*OPEN, NEVER]}
-    if place == "model node":
-        it.graph.update_state(it.config, value, as_node=START)
-        value = None
-    it = it if place == "patch node" else patched(it, model_node="node1", recover=False)
-    it.run(value)
-    assert lines(it.history) == [*REPAIRED, "ai: fine"]
-    assert kinds == [state]
 
 
 # --- the functions ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.runtime import Runtime
 from langgraph.store.memory import InMemoryStore
-from langgraph.types import CachePolicy, Command, RetryPolicy
+from langgraph.types import Command
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -140,35 +140,6 @@ def test_what_langgraph_injects():
     assert got["store"] is store
 
 
-@pytest.mark.needs(langgraph="1.2")
-def test_the_settings_of_nodes_and_of_the_graph_stay():
-    """Policies, metadata, schemas, checkpointer, name, config; and the input is not changed."""
-    builder = StateGraph(State).add_edge(START, "agent").add_node("after", lambda _: None)
-
-    async def agent(state: State) -> None:
-        """Do nothing."""
-
-    builder.add_node(
-        "agent",
-        agent,
-        timeout=5,
-        retry_policy=RetryPolicy(max_attempts=3),
-        cache_policy=CachePolicy(ttl=9),
-        metadata={"owner": "me"},
-        defer=True,
-        input_schema=State,
-        destinations=("after",),
-    )
-    bare = builder.compile(name="clerk").with_config(tags=["t"])
-    before = bare.get_graph().draw_mermaid(), set(builder.nodes), set(builder.edges)
-    graph = with_patching(bare)
-    for name, spec in builder.nodes.items():
-        for attribute in set(spec.__dataclass_fields__) - {"runnable"}:
-            assert getattr(graph.builder.nodes[name], attribute) == getattr(spec, attribute)
-    assert (graph.name, graph.config) == (bare.name, bare.config)
-    assert (bare.get_graph().draw_mermaid(), set(builder.nodes), set(builder.edges)) == before
-
-
 def test_kind_in_kind_out():
     """A builder gives a builder, a compiled graph a compiled one, a subclass the subclass."""
 
@@ -264,12 +235,6 @@ def test_a_model_node_of_one_history_leaves_the_calls_of_the_other_alone():
     assert lines(it.graph.get_state(it.config).values["orders"]) == ["human: go", "ai c1: "]
 
 
-class ChatOnly(TypedDict):
-    """A history under another key."""
-
-    chat: list[AnyMessage]
-
-
 # --- bad input ---------------------------------------------------------------------------
 
 
@@ -318,12 +283,6 @@ def test_a_model_node_that_is_not_there():
             with_patching(builder, model_node=names)
     for name in ("deep", "inner.deep", {"plan", "act"}):
         assert with_patching(builder, model_node=name)
-
-
-def test_a_key_that_is_not_in_the_schema():
-    """Seen when the graph is wrapped; the error lists the keys that there are."""
-    with pytest.raises(GraphError, match=r"the state key 'messages'.*keys are: 'chat'\."):
-        with_patching(plain("agent", state=ChatOnly))
 
 
 @pytest.mark.parametrize(
