@@ -162,13 +162,19 @@ OTHERS: dict[str, Callable[[], Any]] = {
     ("name", "asynchronous"), [(n, bool(i % 2)) for i, n in enumerate([*WRITERS, *OTHERS])]
 )
 def test_f46_the_chunk_of_a_model_node(name: str, *, asynchronous: bool):
-    """If it writes the repair, the new results come first; else it shows what the bare one does."""
+    """If it writes the repair, the new results come first; else it shows what the bare one does.
+
+    What is not written is not reported.
+    """
     node = returning((WRITERS | OTHERS)[name]())
     bare = Agent(one_node(node)).stream({"messages": [GO, HELLO]})
     it = Agent(one_node(node), asynchronous=asynchronous)
     it.graph.update_state(it.config, {"messages": [*OPEN, NEVER]}, as_node=START)
-    it = patched(it, model_node="model", recover=False)
+    reported: list[Any] = []
+    report = lambda *each: reported.append(each)
+    it = patched(it, model_node="model", recover=False, on_patch=report)
     seen = it.stream(None, ["updates", "messages"])
+    assert len(reported) == (name in WRITERS)
     chunks = [chunk for mode, chunk in seen if mode == "updates"]
     [healthy] = [shown(chunk["model"]) for chunk in bare if "model" in chunk]
     [repaired] = [shown(chunk["model"]) for chunk in chunks if "model" in chunk]
