@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 from langchain_core.messages import (
     AIMessage,
-    AIMessageChunk,
     HumanMessage,
     RemoveMessage,
     ToolMessage,
 )
-from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -318,25 +316,6 @@ def test_a_node_whose_outputs_are_cached():
 
 
 # --- what LangGraph knows a node by, and streams -----------------------------------------
-
-
-async def test_a_chain_that_streams():
-    """It streams as the bare node does, in a damaged turn too."""
-
-    async def streamed(graph: Any, messages: Any) -> list[Any]:
-        events = graph.astream_events({"messages": messages}, version="v2")
-        kind = "on_parser_stream"
-        return [event["data"]["chunk"] async for event in events if event["event"] == kind]
-
-    model = StrictModel(script=[[AIMessageChunk("a "), AIMessageChunk("b")]] * 3)
-    chain = RunnableLambda(lambda state: state["messages"]) | model | StrOutputParser()
-    bare = above(chain | RunnableLambda(lambda text: {"messages": [AIMessage(text)]})).compile()
-    for graph, messages in (
-        (bare, [GO]),
-        (with_patching(bare), [GO]),
-        (with_patching(bare), DAMAGED),
-    ):
-        assert [part for part in await streamed(graph, messages) if part] == ["a ", "b"]
 
 
 async def test_it_is_a_runnable_like_any():

@@ -13,7 +13,6 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.runtime import Runtime
 from langgraph.store.memory import InMemoryStore
@@ -138,18 +137,6 @@ def test_what_langgraph_injects():
     assert got["config"]["metadata"]["langgraph_node"] == "agent"
     assert got["context"] == {"user": "ann"}
     assert got["store"] is store
-
-
-def test_kind_in_kind_out():
-    """A builder gives a builder, a compiled graph a compiled one, a subclass the subclass."""
-
-    class MyGraph(StateGraph[Any, Any, Any, Any]):
-        """A builder of one's own."""
-
-    for kind in (StateGraph, MyGraph):
-        builder = kind(MessagesState).add_node("agent", lambda _: None).add_edge(START, "agent")
-        assert type(with_patching(builder)).__name__ == kind.__name__
-        assert type(with_patching(builder.compile())) is CompiledStateGraph
 
 
 # --- graphs in graphs --------------------------------------------------------------------
