@@ -41,8 +41,12 @@ def frontend(model: Any, tools: Any, saver: Any, *, has_tools: bool = True) -> A
     return builder.compile(checkpointer=saver)
 
 
-def test_a_call_that_waits_for_the_frontend():
-    """The client syncs other state, then sends the result: all is as in the bare graph."""
+def test_a_call_that_waits_for_the_frontend(caplog: Any):
+    """The client syncs other state, then sends the result: all is as in the bare graph.
+
+    The log names the call.
+    """
+    caplog.set_level(logging.INFO, logger="langgraph_patch")
     found = []
     for wrap in (lambda it: it, patched):
         it = wrap(Agent(frontend, CHART))
@@ -53,6 +57,7 @@ def test_a_call_that_waits_for_the_frontend():
         steps = len(list(it.graph.checkpointer.list(it.config)))
         found.append((waiting, lines(it.history), steps))
     assert found[1] == found[0]
+    assert "left open, as calls of a frontend: show_chart" in caplog.messages
     assert found[0][0] == ["human", "ai"]
     assert found[0][1] == ["human: chart please", "ai c1: ", "tool c1: shown", "ai: done"]
 

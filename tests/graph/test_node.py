@@ -5,7 +5,6 @@ Around nodes that are graphs, that stream, or that rewrite the history.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import CachePolicy, Command, Overwrite, Send, interrupt
+from langgraph.types import CachePolicy, Command, Overwrite, Send
 
 from kit import BARE, Agent, RunNames, StrictModel, above, calls, lines, loop, model_node, patched
 from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
@@ -187,17 +186,6 @@ def test_b3_a_call_that_no_tool_node_has_and_whose_node_failed():
     assert it.history[-1].text == "again"
 
 
-def test_b3_an_open_call_of_a_frontend_stays_open(caplog: Any):
-    """A client that only synchronises its state abandons nothing; the log names the call."""
-    caplog.set_level(logging.INFO, logger="langgraph_patch")
-    it = Agent(enrichment, calls(("Confirm", {})))
-    it.graph.update_state(it.config, {"messages": [GO, calls(("Confirm", {}))]}, as_node="agent")
-    with pytest.raises(ValueError, match="c1"):
-        it.run({"topic": "good"})
-    assert it.results == {}
-    assert "left open, as calls of a frontend: Confirm" in caplog.messages
-
-
 # --- a history of its own ---------------------------------------------------------------
 
 
@@ -212,19 +200,6 @@ def test_a_history_of_a_send_does_not_replace_the_stored_one():
 # --- a graph that runs the tools ---------------------------------------------------------
 
 
-def tools_if_approved(tools: Any) -> Any:
-    """A node reads the calls, asks a human, and goes on."""
-
-    def approve(state: Any) -> Any:
-        assert interrupt(state["messages"][-1].tool_calls)
-        return Command(goto="run")
-
-    builder = StateGraph(MessagesState).add_node("run", ToolNode(tools))
-    return builder.add_node("approve", approve, destinations=("run",)).add_edge(
-        START, "approve"
-    ).compile()  # fmt: skip
-
-
 def test_a_graph_that_runs_the_tools():
     """Calls at the end of the history are its to run: nothing is repaired."""
     patches: list[Any] = []
@@ -232,12 +207,12 @@ def test_a_graph_that_runs_the_tools():
     def build(model: Any, tools: Any, saver: Any) -> Any:
         builder = loop(model, tools)
         builder.nodes.pop("tools")
-        return builder.add_node("tools", tools_if_approved(tools)).compile(checkpointer=saver)
+        graph = above(ToolNode(tools)).compile()
+        return builder.add_node("tools", graph).compile(checkpointer=saver)
 
-    bare = Agent(build, MAIL, asynchronous=True)
-    it = patched(bare, on_patch=lambda *each: patches.append(each))
+    it = Agent(build, MAIL, asynchronous=True)
+    it = patched(it, on_patch=lambda *each: patches.append(each))
     it.say("go")
-    it.resume()
     assert lines(it.history) == ["human: go", "ai c1: ", "tool c1: sent to bob", "ai: done"]
     assert it.desk.did == {"mail bob": 1}
     assert not patches

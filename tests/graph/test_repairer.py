@@ -107,15 +107,6 @@ async def test_a_repair_is_a_custom_event_of_the_run():
     assert event["metadata"]["langgraph_node"] == "patch_tool_calls"
 
 
-def test_outside_of_a_run_there_is_no_event(logged):
-    """A `PatchNode` that is called by hand, with handlers or without, repairs and logs."""
-    history = [calls(("wire", {})), HumanMessage("never mind")]
-    for config in ({}, {"callbacks": []}, {"callbacks": [BaseCallbackHandler()]}):
-        update = PatchNode().invoke({"messages": history}, config)
-        assert len(update["messages"].value) == 3
-    assert [level for level, _ in logged()] == [logging.INFO] * 3
-
-
 def test_what_is_required_can_be_recovered():
     """`recover="required"` needs a checkpointer and a thread if a result is missing."""
     bare, value = broken("entry")

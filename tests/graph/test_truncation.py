@@ -379,17 +379,6 @@ def asking(model, tools):
     return call
 
 
-@tool
-def look_up() -> str:
-    """Look it up."""
-    return "found"
-
-
-def using_a_tool(model, tools):
-    """Run a tool first."""
-    return lambda history: look_up.invoke({}) and model.invoke(history)
-
-
 def calling_an_agent(model, tools):
     """Call an agent that is not patched, and return its last message."""
     agent = create_agent(model, tools)
@@ -456,14 +445,13 @@ NODES = {
     "a nested patched graph": nested,
     "sends its calls": sending,
     "asks a human": answering(asking),
-    "runs a tool": answering(using_a_tool),
     "an agent in a node": answering(calling_an_agent),
     "an agent in a tool": agent_in_a_tool,
     "another key": another_key,
     "another key of a nested graph": partial(another_key, state=Talk, nests=True),
 }
 """What stands between a node and its model."""
-ENDS, DROPS = [*NODES][4:6], [*NODES][6:]
+ENDS, DROPS = [*NODES][4:5], [*NODES][5:]
 """Where the turn ends, and where the call is dropped too, as nobody repairs its history."""
 
 
