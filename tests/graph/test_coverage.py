@@ -20,8 +20,6 @@ TWO = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
 CHART = calls(("show_chart", {}))
 GO = HumanMessage("go", id="h1")
 
-# --- A5, A6: the calls of a frontend -----------------------------------------------------
-
 
 def frontend(model: Any, tools: Any, saver: Any, *, has_tools: bool = True) -> Any:
     """A graph whose frontend runs `show_chart`: the chat node has nothing to say meanwhile."""
@@ -42,7 +40,7 @@ def frontend(model: Any, tools: Any, saver: Any, *, has_tools: bool = True) -> A
 
 
 def test_a_call_that_waits_for_the_frontend(caplog: Any):
-    """The client syncs other state, then sends the result: all is as in the bare graph.
+    """A5, A6: the client syncs other state, then sends the result: all is as in the bare graph.
 
     The log names the call.
     """
@@ -93,9 +91,6 @@ def test_f45_when_a_call_at_the_end_is_left_open(messages: Any, options: Any, *,
     assert bool(it.results) is is_answered
 
 
-# --- A10: a history of plain dicts -------------------------------------------------------
-
-
 class Dicts(TypedDict):
     """Messages in the format of a provider."""
 
@@ -103,7 +98,7 @@ class Dicts(TypedDict):
 
 
 def test_a_history_of_dicts_stays_one():
-    """It is left alone: the node reads `m["role"]`, in a damaged turn and in later ones."""
+    """A10: it is left alone: the node reads `m["role"]`, in a damaged turn and in later ones."""
     seen: list[list[str]] = []
 
     def node(state: Any) -> Any:
@@ -119,9 +114,6 @@ def test_a_history_of_dicts_stays_one():
         damage = []
     assert seen == [["assistant", "user"], ["assistant", "user", "assistant", "user"]]
     assert all(isinstance(message, dict) for message in it.history)
-
-
-# --- agents that run their tools in the model node, and judges ---------------------------
 
 
 @pytest.mark.parametrize(("inside", "asynchronous"), [(False, True), (True, False)])
@@ -154,9 +146,6 @@ def test_f45_a_node_that_runs_its_own_tools(*, inside: bool, asynchronous: bool)
     it.say("never mind")
     assert ran == ["c1"]
     assert [is_placeholder(m) for m in it.history].count(True) == 1
-
-
-# --- the log ------------------------------------------------------------------------------
 
 
 def judged(model: Any, _: Any, saver: Any) -> Any:

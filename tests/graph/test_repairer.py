@@ -56,9 +56,6 @@ def broken(place: str, kind: str = "create_agent", **options: Any) -> tuple[Agen
     return it, None if place == "model node" else {"messages": [HumanMessage("never mind")]}
 
 
-# --- the report --------------------------------------------------------------------------
-
-
 class Handler(BaseCallbackHandler):
     """Collects the custom events of a run."""
 
@@ -164,8 +161,6 @@ def test_a_goto_beside_a_pause_is_reported_once(kind, logged):
     assert it.results["c1"] == "sent to bob"
 
 
-# --- names and texts from a model --------------------------------------------------------
-
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\nINFO fake line\u202e\x00\x9b31m\u2028"
 
 
@@ -183,9 +178,6 @@ def test_what_a_model_wrote_cannot_forge_the_log(logged):
     assert line.startswith(r"repaired thread '1\x1b]0;owned\x07\x1b[2J\r\nINFO fake")
     # What was renamed is logged under the name that every wire accepts, the orphan as it was.
     assert r"dropped '\x1b]0;owned" in line
-
-
-# --- what if it fails --------------------------------------------------------------------
 
 
 def stored_repairs(it: Agent) -> list[str]:

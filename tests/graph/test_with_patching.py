@@ -46,9 +46,6 @@ class Narrow(BaseModel):
     notes: list[str] = []
 
 
-# --- every way in ------------------------------------------------------------------------
-
-
 def by_branch(builder: StateGraph[Any]) -> None:
     """A conditional entry without a path map."""
     builder.set_conditional_entry_point(lambda _: "agent")
@@ -114,9 +111,6 @@ def test_the_thread_goes_on_and_the_same_nodes_run(way: Any):
     assert lines(it.history) == [*turn, "human: hello", "ai: done"]
 
 
-# --- what a graph carries ----------------------------------------------------------------
-
-
 def test_what_langgraph_injects():
     """Config, runtime, store and stream writer reach the model node through its wrapper."""
     got: dict[str, Any] = {}
@@ -139,9 +133,6 @@ def test_what_langgraph_injects():
     assert got["store"] is store
 
 
-# --- graphs in graphs --------------------------------------------------------------------
-
-
 def test_a_patch_node_of_ones_own_is_left_as_it_is(caplog: pytest.LogCaptureFixture):
     """It sees the damage and repairs it, and is not in the list of covered nodes."""
     build = lambda model, _, saver: above(patch_node, model_node(model)).compile(saver)
@@ -153,9 +144,6 @@ def test_a_patch_node_of_ones_own_is_left_as_it_is(caplog: pytest.LogCaptureFixt
     assert "node1" not in caplog.text
     it.run(None)
     assert lines(it.history) == [*REPAIRED, "ai: done"]
-
-
-# --- several histories ---------------------------------------------------------------------
 
 
 class TwoHistories(TypedDict):
@@ -220,9 +208,6 @@ def test_a_model_node_of_one_history_leaves_the_calls_of_the_other_alone():
     it.run(Command(goto="agent"))
     assert lines(it.model.seen[0]) == REPAIRED[:-1]
     assert lines(it.graph.get_state(it.config).values["orders"]) == ["human: go", "ai c1: "]
-
-
-# --- bad input ---------------------------------------------------------------------------
 
 
 def plain(*names: str, state: Any = MessagesState) -> StateGraph[Any]:
