@@ -572,9 +572,6 @@ async def test_two_models_in_one_node():
     assert len(cut.seen) == 1
 
 
-# --- the message ---------------------------------------------------------------------------------
-
-
 def at_limit(reason: str = "max_tokens", name: str = "mail", **fields: Any) -> AIMessage:
     """A message whose one call ended at the token limit."""
     metadata = {"stop_reason": reason, "finish_reason": reason}
@@ -592,9 +589,6 @@ def test_the_last_call_at_the_limit_is_refused_and_stays_so(reason):
     repaired = patch_messages([HumanMessage("go"), answer, HumanMessage("hello")]).messages
     assert [m.type for m in repaired] == ["human", "ai", "tool", "human"]
     assert "was not run" in repaired[2].text
-
-
-# --- when the model is not asked again -----------------------------------------------------------
 
 
 def test_a_patched_model_in_a_tool_asks_again():
@@ -630,9 +624,6 @@ def test_a_structured_answer_is_asked_for_again(protects):
     assert result["structured_response"] == Answer(to="al")
     assert len(model.seen) == 2
     assert validate_messages(result["messages"]) == []
-
-
-# --- faults that were found ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

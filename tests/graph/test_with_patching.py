@@ -9,13 +9,11 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
-from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.runnables import RunnableLambda
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.runtime import Runtime
-from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -109,28 +107,6 @@ def test_the_thread_goes_on_and_the_same_nodes_run(way: Any):
     assert lines(it.history) == turn
     assert nodes_of(it, HELLO) == bare
     assert lines(it.history) == [*turn, "human: hello", "ai: done"]
-
-
-def test_what_langgraph_injects():
-    """Config, runtime, store and stream writer reach the model node through its wrapper."""
-    got: dict[str, Any] = {}
-    store = InMemoryStore()
-
-    def agent(state: State, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
-        got.update(config=config, context=runtime.context, store=runtime.store)
-        runtime.stream_writer("wrote")
-        return {"messages": [AIMessage("fine")]}
-
-    def build(_: Any, __: Any, saver: Any) -> Any:
-        builder = StateGraph(State, context_schema=dict).add_node("agent", agent)
-        return builder.add_edge(START, "agent").compile(store=store, checkpointer=saver)
-
-    it = Agent(build)
-    it.graph.update_state(it.config, {"messages": OPEN}, as_node=START)
-    assert patched(it).stream(None, "custom", context={"user": "ann"}) == ["wrote"]
-    assert got["config"]["metadata"]["langgraph_node"] == "agent"
-    assert got["context"] == {"user": "ann"}
-    assert got["store"] is store
 
 
 def test_a_patch_node_of_ones_own_is_left_as_it_is(caplog: pytest.LogCaptureFixture):
@@ -235,9 +211,8 @@ def test_a_graph_in_which_nothing_reads_the_history():
         "The state keys are: 'chat', 'messages', 'notes'. "
         "The nodes are: 'node1'."
     )
-    builder = above(above(note, state=Chats).compile(), state=Narrow)
     with pytest.raises(GraphError, match=r"No node reads.*nodes are: 'node1', 'node1\.node1'"):
-        with_patching(builder)
+        with_patching(above(above(note, state=Chats).compile(), state=Narrow))
 
 
 def test_a_model_node_that_is_not_there():
@@ -286,34 +261,31 @@ def test_a_misspelled_tool():
     assert with_patching(builder, reconcile={"look_up_the_weather": lambda _: None})
 
 
-def test_a_name_that_is_taken():
-    """Patched twice, or a node of that name: the error says what to do."""
-    for graph in (with_patching(plain("agent").compile()), plain("patch_tool_calls")):
-        with pytest.raises(GraphError, match=r"'patch_tool_calls' already.*needs another one"):
-            with_patching(graph)
-
-
 @entrypoint()
 def chat(text: str) -> str:
     """A graph of the functional API."""
     return text
 
 
+BARE_LIST = plain("agent", state=Annotated[list[AnyMessage], add_messages])
+
+
 @pytest.mark.parametrize(
-    "thing",
-    [plain("agent").compile().with_retry(), chat, None],
-    ids=lambda thing: type(thing).__name__,
+    ("graph", "message"),
+    [
+        (with_patching(plain("agent").compile()), "'patch_tool_calls' already.*needs another one"),
+        (plain("patch_tool_calls"), "'patch_tool_calls' already.*needs another one"),
+        (
+            plain("agent").compile().with_retry(),
+            "RunnableRetry: expected a StateGraph.*patch_model",
+        ),
+        (chat, "Pregel: expected a StateGraph.*use patch_model"),
+        (None, "NoneType: expected a StateGraph.*use patch_model"),
+        (BARE_LIST, "bare value: expected a schema with a key"),
+    ],
 )
-def test_something_that_is_no_graph(thing: Any):
-    """A bound or retried graph, an entrypoint, anything else: named, with what to do."""
-    with pytest.raises(GraphError, match=r"expected a StateGraph.*use patch_model") as caught:
-        with_patching(thing)
-    assert type(thing).__name__ in str(caught.value)
+def test_something_that_is_no_graph_to_patch(graph: Any, message: str):
+    """Patched twice, a node of that name, bound, an entrypoint, a bare list: it says what to do."""
+    with pytest.raises(GraphError, match=message) as caught:
+        with_patching(graph)
     assert isinstance(caught.value, PatchError)
-
-
-def test_a_state_that_is_a_bare_list():
-    """The error says what to do."""
-    builder = plain("agent", state=Annotated[list[AnyMessage], add_messages])
-    with pytest.raises(GraphError, match="bare value: expected a schema with a key"):
-        with_patching(builder, messages_key="__root__")
