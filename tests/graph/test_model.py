@@ -190,10 +190,11 @@ async def test_a_cut_call_is_left_in_invalid_tool_calls():
 
 def test_options_are_those_of_the_repair():
     """Each of them reaches the repair, and `on_patch` gets every one."""
-    model, patches = StrictModel(), []
-    options = {"placeholder": "no answer", "on_patch": lambda *given: patches.append(given)}
-    patch_model(model, **options).invoke(BROKEN)
+    model, asked, patches = StrictModel(), [], []
+    options = {"placeholder": "no answer", "reconcile": {"wire": asked.append}}
+    patch_model(model, on_patch=lambda *given: patches.append(given), **options).invoke(BROKEN)
     assert model.seen[0][2].text == "no answer"
+    assert [call.tool_call_id for call in asked] == ["c1"]
     assert len(patches) == 1
 
 
