@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
@@ -15,6 +16,7 @@ from typing_extensions import TypedDict
 
 from kit import BARE, Agent, above, calls, lines, model_node, patched
 from langgraph_patch import is_placeholder
+from langgraph_patch.graph.coverage import replace_tool_node, tool_node_in
 
 TWO = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
 CHART = calls(("show_chart", {}))
@@ -177,3 +179,13 @@ def test_the_log_lists_what_is_covered(kind: str, caplog: Any):
     assert record.levelno == logging.INFO
     assert named == [[repr(node)] if node else [] for node in LISTED[kind]]
     assert ("but for calls of a frontend" in parts[0]) is (kind != "judged")
+
+
+def test_a_tool_node_in_a_wrapper():
+    """It is found in what was made of it, and another one takes its place there."""
+    node, other = ToolNode([]), ToolNode([])
+    wrapped = node.with_retry().with_config(tags=["a"])
+    assert tool_node_in(wrapped) is node
+    copied = replace_tool_node(wrapped, lambda _: other)
+    assert (tool_node_in(copied), type(copied)) == (other, type(wrapped))
+    assert tool_node_in(node | RunnableLambda(print)) is None

@@ -355,6 +355,8 @@ WRAPPED = {
         SdkError(status_code=400), context=SdkError(status_code=529)
     ),
     "an event of AWS": of_aws("validationException"),
+    "AWS": SdkError(response={"ResponseMetadata": {"HTTPStatusCode": 422}}),
+    "Gemini": SdkError(code=400, status="INVALID_ARGUMENT"),
 }
 
 
