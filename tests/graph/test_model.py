@@ -68,15 +68,8 @@ def test_an_agent_that_validates_the_history_itself():
 
 def test_the_options_of_bound_tools_reach_the_model():
     """Also those by name, such as `tool_choice`."""
-    seen: list[Any] = []
-
-    class Model(StrictModel):
-        def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-            seen.append((len(tools), kwargs))
-            return self
-
-    patch_model(Model()).bind_tools(Desk().tools(), tool_choice="any")
-    assert [options for _, options in seen] == [{"tool_choice": "any"}]
+    bound = patch_model(StrictModel()).bind_tools(Desk().tools(), tool_choice="any")
+    assert "'tool_choice': 'any'" in repr(bound)
 
 
 def test_structured_output_is_typed():
@@ -103,22 +96,26 @@ def test_an_agent_that_needs_a_chat_model_says_so():
     assert isinstance(error.value, AttributeError)  # so that `getattr` with a default works
 
 
-@pytest.mark.parametrize("value", ["gpt", RunnableLambda(lambda x: x)])
+PROMPT = ChatPromptTemplate.from_messages([("placeholder", "{messages}")])
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["gpt", RunnableLambda(lambda x: x), PROMPT | FakeListChatModel(responses=["x"])],
+    ids=lambda value: type(value).__name__,
+)
 def test_what_is_no_model_is_refused(value):
-    """The error names the value, its type and what was expected."""
-    text = rf"is a {type(value).__name__}: expected a chat model, or what bind_tools"
-    with pytest.raises(OptionError, match=text) as error:
+    """The error names the value, its type and what was expected; the model behind a prompt."""
+    expected = rf"is a {type(value).__name__}: expected a chat model, or what bind_tools.*"
+    with pytest.raises(OptionError, match=expected + r"prompt \| patch_model\(model\)") as error:
         patch_model(value)
-    assert str(error.value).startswith(f"model={value!r}")
+    assert str(error.value).startswith(f"model={value!r:.200}")
 
 
-def test_a_sequence_that_begins_with_a_prompt_is_refused():
-    """Its input is no history: the model in it is to be patched."""
-    prompt = ChatPromptTemplate.from_messages([("placeholder", "{messages}")])
-    with pytest.raises(OptionError, match=r"prompt \| patch_model\(model\)"):
-        patch_model(prompt | FakeListChatModel(responses=["x"]))
+def test_a_patched_model_behind_a_prompt():
+    """It reads a valid history."""
     model = StrictModel()
-    (prompt | patch_model(model)).invoke({"messages": BROKEN})
+    (PROMPT | patch_model(model)).invoke({"messages": BROKEN})
     assert [m.type for m in model.seen[0]] == REPAIRED
 
 
@@ -191,22 +188,13 @@ async def test_a_cut_call_is_left_in_invalid_tool_calls():
     assert all("was not run" in read[-1].text for read in model.seen[1:])
 
 
-WIRED = {"wire": lambda call: f"wired by {call.tool_call_id}"}
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"placeholder": "no answer"}, "no answer"),
-        ({"reconcile": WIRED}, "wired by c1"),
-    ],
-)
-def test_options_are_those_of_the_repair(options, text):
+def test_options_are_those_of_the_repair():
     """Each of them reaches the repair, and `on_patch` gets every one."""
-    model, patches = StrictModel(), []
-    patched = patch_model(model, on_patch=lambda *given: patches.append(given), **options)
-    patched.invoke(BROKEN)
-    assert model.seen[0][2].text == text
+    model, asked, patches = StrictModel(), [], []
+    options = {"placeholder": "no answer", "reconcile": {"wire": asked.append}}
+    patch_model(model, on_patch=lambda *given: patches.append(given), **options).invoke(BROKEN)
+    assert model.seen[0][2].text == "no answer"
+    assert [call.tool_call_id for call in asked] == ["c1"]
     assert len(patches) == 1
 
 

@@ -1,66 +1,441 @@
-"""`PatchedNode` around nodes that are graphs, stream, or rewrite the history."""
+"""The entry check, `PatchNode` and `PatchedNode`: what they read, write and refuse.
+
+A repair is written under every reducer and in every form of output. Clients see one dict for each
+node: first the new tool messages, then what the node itself wrote, as in a healthy turn. Nobody
+sees an `Overwrite` or a `RemoveMessage` of ours, and nothing else is lost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+import operator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, RemoveMessage
-from langchain_core.output_parsers import StrOutputParser
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode
-from langgraph.types import CachePolicy, Command, Overwrite, Send, interrupt
+from langgraph.types import CachePolicy, Command, Overwrite, Send
+from typing_extensions import TypedDict
 
-from kit import Agent, RunNames, StrictModel, above, calls, lines, loop, model_node, patched
-from langgraph_patch import with_patching
+from kit import (
+    BARE,
+    Agent,
+    DeltaState,
+    PydanticState,
+    RunNames,
+    StrictModel,
+    above,
+    calls,
+    lines,
+    loop,
+    model_node,
+    patched,
+)
+from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
+from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.repairer import Repairer
+from langgraph_patch.graph.state import messages_in, replace_values, values_in
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.placeholder_texts import UNKNOWN
 from support.strict import refuse
 
-CALL = calls(("mail", {"to": "bob"}), id="a1")
+MAIL = calls(("mail", {"to": "bob"}), id="a1")
+BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
 GO, NEVER, HELLO = (HumanMessage(text, id=text) for text in ("go", "never mind", "hello"))
-DAMAGED = [GO, CALL, NEVER]
-UNKNOWN_RESULT = f"tool c1: {UNKNOWN.format('mail', 'c1')}"
-REPAIRED = ["human: go", "ai c1: ", UNKNOWN_RESULT, "human: never mind"]
+DAMAGED = [GO, BOTH, NEVER]
+RESULTS = [f"tool c{n}: {UNKNOWN.format(t, f'c{n}')}" for n, t in ((1, "mail"), (2, "wire"))]
+REPAIRED = ["human: go", "ai c1 c2: ", *RESULTS, "human: never mind"]
+FINE = AIMessage("fine", id="a2")
 
 
-# --- a history of its own ---------------------------------------------------------------
+class State(TypedDict, total=False):
+    """A history and two other keys."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    note: str
+    steps: Annotated[list[str], operator.add]
+
+
+def one_node(model: Any) -> Callable[..., Any]:
+    """How to build a graph with a node `model`, and a node that only a goto starts."""
+
+    def build(_: Any, __: Any, saver: Any) -> Any:
+        builder = StateGraph(State).add_node("model", model, destinations=("after",))
+        builder.add_node("after", lambda _: None).add_edge(START, "model")
+        return builder.compile(checkpointer=saver)
+
+    return build
+
+
+def returning(output: Any) -> Callable[[Any], Any]:
+    """A model node that refuses a broken history and returns `output`."""
+    return lambda state: refuse(state["messages"]) or output
+
+
+answering = returning({"messages": [FINE]})
+
+
+def shown(value: Any) -> Any:
+    """A chunk with each message as a line."""
+    if isinstance(value, dict):
+        return {key: shown(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [shown(part) for part in value]
+    if isinstance(value, Overwrite):
+        return ["overwrite", shown(value.value)]
+    return lines([value])[0] if hasattr(value, "type") else value
+
+
+def repairing(place: str, *, recover: bool = False) -> Agent:
+    """A graph with a model node, and a node that only repairs."""
+    nodes = [PatchNode(recover=False)] if place == "node1" else []
+    it = Agent(lambda _, __, saver: above(*nodes, answering).compile(saver))
+    return it if nodes else patched(it, recover=recover)
+
+
+@pytest.mark.parametrize(
+    ("place", "model", "asynchronous"),
+    [("patch_tool_calls", "node1", False), ("node1", "node2", True)],
+)
+def test_f18_f46_a_node_that_only_repairs(place: str, model: str, *, asynchronous: bool):
+    """Clients see one dict with the new results; `values` has the whole history."""
+    it = repairing(place)
+    it.asynchronous = asynchronous
+    it.graph.update_state(it.config, {"messages": [GO, BOTH]}, as_node=model)
+    seen = it.stream({"messages": [NEVER]}, ["updates", "messages", "values", "custom"])
+    chunks = {mode: [chunk for of, chunk in seen if of == mode] for mode in dict(seen)}
+    updates = [shown(chunk) for chunk in chunks["updates"]]
+    assert updates == [{place: {"messages": RESULTS}}, {model: {"messages": ["ai: fine"]}}]
+    assert lines([m for m, _ in chunks["messages"]]) == [*RESULTS, "ai: fine"]
+    values = [lines(chunk["messages"]) for chunk in chunks["values"][-2:]]
+    assert values == [REPAIRED, [*REPAIRED, "ai: fine"]]
+    assert "custom" not in chunks
+
+
+@pytest.mark.parametrize(("place", "answered"), [("patch_tool_calls", True), ("node1", False)])
+def test_calls_that_get_other_ids(place: str, *, answered: bool):
+    """They are edited in their places; clients see the new messages."""
+    it, long = repairing(place), "c" * 60
+    made = calls(("look", {}), id="a1")
+    made.tool_calls[0]["id"] = long
+    results = [ToolMessage("r", tool_call_id=long, id="t1")] if answered else []
+    it.graph.update_state(it.config, {"messages": [made, *results]}, as_node=START)
+    chunks = it.stream({"messages": [HELLO]})
+    after = it.history
+    assert [m.id for m in after if m is not after[1]] == ["a1", "hello", "a2"]
+    assert after[1].tool_call_id == after[0].tool_calls[0]["id"] != long
+    assert {place: {"messages": [] if answered else after[1:2]}} in chunks
+
+
+@pytest.mark.parametrize("damage", ["an orphan", "a mark that is settled"])
+def test_a_repair_that_adds_nothing(damage: str):
+    """A dropped result and a placeholder that lost its mark: an empty list, never None."""
+    marker = {PLACEHOLDER_KEY: {"cause": "unknown", "look_again": True}}
+    text = UNKNOWN.format("mail", "c1")
+    settled = ToolMessage(text, tool_call_id="c1", id="t1", additional_kwargs=marker)
+    messages = [calls(("mail", {}), id="a1"), settled]
+    if damage == "an orphan":
+        messages = [ToolMessage("r", tool_call_id="gone")]
+    it = repairing("patch_tool_calls", recover=True)
+    it.graph.update_state(it.config, {"messages": messages}, as_node=START)
+    assert it.stream({"messages": [HELLO]})[0] == {"patch_tool_calls": {"messages": []}}
+
+
+WRITERS: dict[str, Callable[[], Any]] = {
+    "dict": lambda: {"messages": [FINE], "note": "n"},
+    "a message as a dict": lambda: {"messages": {"role": "assistant", "content": "fine"}},
+    "nothing": lambda: None,
+    "command": lambda: Command(update={"messages": [FINE], "note": "n"}, goto="after"),
+    "list of one command": lambda: [Command(update={"messages": [FINE]}, goto="after")],
+    "removal": lambda: {"messages": [RemoveMessage(id="go"), FINE]},
+}
+OTHERS: dict[str, Callable[[], Any]] = {
+    "pairs": lambda: Command(update=[("messages", [FINE]), ("note", "n")]),
+    "a key twice": lambda: [Command(update={"steps": ["a"]}), {"steps": ["b"], "messages": [FINE]}],
+    "overwrite": lambda: {"messages": Overwrite([HumanMessage("all over", id="o")])},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "asynchronous"), [(n, bool(i % 2)) for i, n in enumerate([*WRITERS, *OTHERS])]
+)
+def test_f46_the_chunk_of_a_model_node(name: str, *, asynchronous: bool):
+    """If it writes the repair, the new results come first; else it shows what the bare one does.
+
+    What is not written is not reported.
+    """
+    node = returning((WRITERS | OTHERS)[name]())
+    bare = Agent(one_node(node)).stream({"messages": [GO, HELLO]})
+    it = Agent(one_node(node), asynchronous=asynchronous)
+    it.graph.update_state(it.config, {"messages": DAMAGED}, as_node=START)
+    reported: list[Any] = []
+    report = lambda *each: reported.append(each)
+    it = patched(it, model_node="model", recover=False, on_patch=report)
+    seen = it.stream(None, ["updates", "messages"])
+    assert len(reported) == (name in WRITERS)
+    chunks = [chunk for mode, chunk in seen if mode == "updates"]
+    [healthy] = [shown(chunk["model"]) for chunk in bare if "model" in chunk]
+    [repaired] = [shown(chunk["model"]) for chunk in chunks if "model" in chunk]
+    if name in OTHERS:
+        assert repaired == healthy
+        it.run({"messages": [HELLO]})
+    else:
+        own = (healthy or {}).get("messages", [])
+        new = [*RESULTS, *(own if isinstance(own, list) else [own])]
+        assert repaired == {**(healthy or {}), "messages": new}
+        streamed = [shown(chunk[0]) for mode, chunk in seen if mode == "messages"]
+        assert streamed[:2] == RESULTS
+    assert [sorted(chunk) for chunk in chunks] == [sorted(chunk) for chunk in bare]
+    assert validate_messages(it.history) == []
+    assert name == "overwrite" or set(RESULTS) <= set(lines(it.history))
+    if name in WRITERS:
+        assert it.graph.get_state(it.config).values.get("note") == (healthy or {}).get("note")
+
+
+def new_only(left: list[Any], right: list[Any]) -> list[Any]:
+    """A reducer that appends what is not there yet, and knows no `RemoveMessage`."""
+    return [*left, *(m for m in right if m.id not in {old.id for old in left})]
+
+
+def history_with(reducer: Any) -> Any:
+    """A state with a reducer."""
+    key: Any = Annotated[list[AnyMessage], reducer] if reducer else list[AnyMessage]
+    return TypedDict("History", {"messages": key})  # type: ignore[misc]
+
+
+REDUCERS: dict[str, Any] = {
+    "add_messages": MessagesState,
+    "delta": DeltaState,
+    "operator_add": history_with(operator.add),
+    "new_only": history_with(new_only),
+    "none": history_with(None),
+}
+"""The state of each graph, by the name of its reducer."""
+
+
+def reducing(name: str, *beside: str) -> Callable[..., Any]:
+    """How to build a model node, and nodes in the same superstep that say their names."""
+
+    def build(model: Any, _: Any, saver: Any) -> Any:
+        def call(state: Any) -> Any:
+            answer = model.invoke(state["messages"])
+            return {"messages": [*state["messages"], answer] if name == "none" else [answer]}
+
+        builder = StateGraph(REDUCERS[name]).add_node("model", call).add_edge(START, "model")
+        for each in beside:
+            say = lambda s, n=each: {"messages": [HumanMessage(n, id=f"{n}{len(s['messages'])}")]}
+            builder.add_node(each, say).add_edge(START, each)
+        return builder.compile(checkpointer=saver)
+
+    return build
+
+
+def message_under(name: str, it: Agent, message: Any) -> dict[str, Any]:
+    """An input with one more message; without a reducer the input is the whole history."""
+    return {"messages": [*(it.history if name == "none" else []), message]}
+
+
+@pytest.mark.parametrize("name", REDUCERS)
+def test_f17_f32_the_entry_check_under_every_reducer(name: str):
+    """The repair has a superstep of its own: no other node's message is lost, nor the answer."""
+    beside = () if name == "none" else ("a_note", "z_note")
+    it = patched(Agent(reducing(name, *beside), FINE), recover=False)
+    it.graph.update_state(it.config, {"messages": [GO, BOTH]}, as_node="model")
+    chunks = it.stream(message_under(name, it, NEVER), "messages")
+    streamed = [message for message, _ in chunks if message.text]
+    assert lines(streamed)[:2] == RESULTS
+    assert sum(isinstance(message, ToolMessage) for message in streamed) == 2
+    notes = [] if name == "none" else ["human: a_note", "human: z_note"]
+    assert lines(it.history) == [*REPAIRED, *notes[:1], "ai: fine", *notes[1:]]
+    assert [lines(seen) for seen in it.model.seen] == [REPAIRED]
+    assert not any(isinstance(m, RemoveMessage) for m in it.history)
+
+
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [
+        *((name, ()) for name in REDUCERS),
+        *((name, ("a_note", "z_note")) for name in ("add_messages", "operator_add")),
+    ],
+)
+def test_f32_a_model_node_under_every_reducer(name: str, beside: Any):
+    """The model reads a valid history; the node or START writes it, and nothing is lost."""
+    it = Agent(reducing(name, *beside), FINE, AIMessage("yes?", id="a3"))
+    it.graph.update_state(it.config, {"messages": DAMAGED}, as_node=START)
+    it = patched(it, model_node="model", recover=False)
+    it.run(None)
+    assert [lines(seen) for seen in it.model.seen] == [REPAIRED]
+    said = ["human: a_note", "ai: fine", "human: z_note"] if beside else ["ai: fine"]
+    written = REPAIRED if not beside else [*lines([GO, BOTH]), "human: never mind"]
+    assert lines(it.history) == [*written, *said]
+    it.run(message_under(name, it, HELLO))
+    turn = [*REPAIRED, *said, "human: hello"]
+    assert lines(it.model.seen[-1]) == turn
+    said[said.index("ai: fine")] = "ai: yes?"
+    assert lines(it.history) == [*turn, *said]
+    assert not any(isinstance(m, RemoveMessage) for m in it.history)
+
+
+@dataclass(frozen=True)
+class FrozenState:
+    """A state that is a frozen dataclass."""
+
+    messages: list[AnyMessage]
+
+
+def test_values_of_a_state_of_any_form():
+    """A value is read and replaced in each form; a list of dicts alone is no history."""
+    for state in ({"messages": [GO]}, PydanticState(messages=[GO]), FrozenState([GO])):
+        copied = replace_values(state, {"messages": [NEVER]})
+        assert values_in(copied)["messages"] == [NEVER]
+        assert messages_in(state, "messages") == [GO]
+    for value in ([{"role": "user", "content": "hi"}], [GO, object()], "hi", GO):
+        assert messages_in({"messages": value}, "messages") is None
+    assert values_in(FrozenState) == {} == values_in(GO)
+
+
+class Question(MessagesState):
+    """An input with a key that the state does not have."""
+
+    question: str
+
+
+@pytest.mark.parametrize("schema", [MessagesState, Question])
+def test_a_router_that_reads_a_key_of_the_input_alone(schema: Any):
+    """LangGraph passes it to the routers of START, and to no node after them."""
+    builder = StateGraph(MessagesState, input_schema=schema)
+    builder.add_node("model", answering).add_node("other", answering)
+    builder.add_conditional_edges(START, lambda s: s["question"], ["model", "other"])
+    graph = with_patching(builder.compile(), model_node=["model", "other"])
+    after = graph.invoke({"messages": DAMAGED, "question": "other"})["messages"]
+    assert lines(after) == [*REPAIRED, "ai: fine"]
+
+
+def test_the_entry_check_is_never_answered_from_a_cache():
+    """A result that one thread recorded is not used in another thread with the same messages."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        bare = BARE["react_v2"](model, tools, None).builder
+        bare.set_node_defaults(cache_policy=CachePolicy())
+        bare.nodes.pop("__default_error_handler__", None)
+        return with_patching(bare).compile(checkpointer=saver, cache=InMemoryCache())
+
+    it = Agent(build, BOTH)
+    it.say("go")
+    old = it.history[:2]
+    it.run({"messages": [NEVER]})
+    assert it.results["c1"] == "sent to bob"
+    it.config = {"configurable": {"thread_id": "2"}}
+    it.run({"messages": [*old, NEVER]})
+    assert it.results["c1"] == UNKNOWN.format("mail", "c1")
+
+
+@pytest.mark.parametrize("kind", ["react_v1", "react_v2"])
+def test_as_a_pre_model_hook(kind: str):
+    """`create_react_agent(..., pre_model_hook=patch_node)`: the thread goes on, and on."""
+    it = Agent(lambda *parts: BARE[kind](*parts, pre_model_hook=patch_node), BOTH)
+    for text in ("go", "never mind", "hello"):
+        it.say(text)
+    recorded = kind == "react_v2"
+    assert it.results["c1"] == ("sent to bob" if recorded else UNKNOWN.format("mail", "c1"))
+    assert lines(it.history)[-4:] == ["human: never mind", "ai: done", "human: hello", "ai: done"]
+    assert validate_messages(it.history) == []
+
+
+async def test_outside_of_a_graph():
+    """As a plain runnable it returns the update that it would write."""
+    update = patch_node.invoke({"messages": DAMAGED})
+    assert list(update) == ["messages"]
+    assert isinstance(update["messages"], Overwrite)
+    assert lines(update["messages"].value) == REPAIRED
+    assert await patch_node.ainvoke({"messages": DAMAGED}) == update
+    assert await patch_node.ainvoke({"messages": [GO]}) is None
+    assert patch_node.invoke({"note": "no history yet"}) is None
+
+
+def test_a_value_that_is_no_list_of_messages():
+    """The error names the key and the value."""
+    with pytest.raises(MessagesError, match=r"State key 'messages': 'hello' is no list of mess"):
+        patch_node.invoke({"messages": "hello"})
+
+
+def test_a_key_that_the_state_does_not_have():
+    """A hand-placed node with a wrong key says which keys there are, before it writes."""
+    build = lambda _, __, saver: above(PatchNode(messages_key="chat")).compile(saver)
+    it = Agent(build)
+    with pytest.raises(GraphError, match=r"messages_key='chat'.*expected one of 'messages'"):
+        it.run({"messages": DAMAGED})
+    assert it.history == DAMAGED
+    with pytest.raises(OptionError, match="messages_key=3: expected the name of a state key"):
+        PatchNode(messages_key=3)
+
+
+def beside(_: Any, __: Any, saver: Any) -> Any:
+    """A patch node that starts together with another node."""
+    builder = StateGraph(MessagesState).add_node("patch", PatchNode()).add_node("model", answering)
+    builder.add_node("other", lambda _: None).add_edge(START, "other").add_edge(START, "patch")
+    return builder.add_edge("patch", "model").compile(checkpointer=saver)
+
+
+def in_a_function(_: Any, __: Any, saver: Any) -> Any:
+    """A function that calls the patch node."""
+    return above(RunnableLambda(patch_node.invoke), answering).compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("build", [beside, in_a_function])
+def test_a_patch_node_in_a_place_where_messages_would_be_lost(build: Any):
+    """The first run says what to do, also of a valid history; nothing is written."""
+    it = Agent(build)
+    with pytest.raises(GraphError, match="add it as a node of its own that runs alone"):
+        it.say("go")
+    assert lines(it.history) == ["human: go"]
+    assert patch_node.invoke({"messages": DAMAGED})["messages"].value != DAMAGED
+
+
+def enrichment(model: Any, tools: Any, saver: Any) -> Any:
+    """An answer tool that no `ToolNode` has, and a node behind it that may fail."""
+
+    class Research(MessagesState):
+        topic: str
+
+    def check(state: Any) -> Any:
+        if state["topic"] == "bad":
+            raise RuntimeError("no such topic")
+        call = state["messages"][-1].tool_calls[0]
+        return {"messages": [ToolMessage("ok", tool_call_id=call["id"])]}
+
+    def where(state: Any) -> Any:
+        names = [call["name"] for call in state["messages"][-1].tool_calls]
+        return "check" if names == ["Info"] else "tools" if "mail" in names else END
+
+    builder = StateGraph(Research).add_node("agent", model_node(model)).add_node("check", check)
+    builder.add_node("tools", ToolNode(tools)).add_edge(START, "agent").add_edge("tools", "agent")
+    builder.add_conditional_edges("agent", where, ["check", "tools", END])
+    return with_patching(builder.compile(checkpointer=saver))
+
+
+def test_b3_a_call_that_no_tool_node_has_and_whose_node_failed():
+    """An input ended the task that would have answered it: it is answered, and no frontend's."""
+    it = Agent(enrichment, calls(("Info", {"text": "x"})), "ok", calls(("Info", {}), first=2))
+    it.model.script[1] = AIMessage("again")
+    with pytest.raises(RuntimeError, match="no such topic"):
+        it.run({"topic": "bad"})
+    it.run({"topic": "good"})
+    assert it.model.seen[-1][-1].type == "tool"
+    assert it.history[-1].text == "again"
 
 
 def test_a_history_of_a_send_does_not_replace_the_stored_one():
     """Its repair is not written, also where both have as many messages."""
-
-    def model(state: Any) -> Any:
-        refuse(state["messages"])
-        return {"messages": [AIMessage("ok", id="ok")]}
-
-    builder = StateGraph(MessagesState).add_node("model", model).add_edge(START, "model")
-    graph = with_patching(builder, model_node="model").compile(checkpointer=InMemorySaver())
-    config: Any = {"configurable": {"thread_id": "1"}}
-    graph.update_state(config, {"messages": [GO, AIMessage("a", id="a"), HELLO]}, as_node="model")
-    graph.invoke(Command(goto=Send("model", {"messages": DAMAGED})), config)
-    assert [m.id for m in graph.get_state(config).values["messages"]] == ["go", "a", "hello", "ok"]
-
-
-# --- a graph that runs the tools ---------------------------------------------------------
-
-
-def tools_if_approved(tools: Any) -> Any:
-    """A node reads the calls, asks a human, and goes on."""
-
-    def approve(state: Any) -> Any:
-        assert interrupt(state["messages"][-1].tool_calls)
-        return Command(goto="run")
-
-    builder = StateGraph(MessagesState).add_node("run", ToolNode(tools))
-    return builder.add_node("approve", approve, destinations=("run",)).add_edge(
-        START, "approve"
-    ).compile()  # fmt: skip
+    it = patched(Agent(lambda _, __, saver: above(answering).compile(saver)), model_node="node1")
+    it.graph.update_state(it.config, {"messages": [GO, AIMessage("a"), HELLO]}, as_node="node1")
+    it.run(Command(goto=Send("node1", {"messages": DAMAGED})))
+    assert lines(it.history) == ["human: go", "ai: a", "human: hello", "ai: fine"]
 
 
 def test_a_graph_that_runs_the_tools():
@@ -70,18 +445,15 @@ def test_a_graph_that_runs_the_tools():
     def build(model: Any, tools: Any, saver: Any) -> Any:
         builder = loop(model, tools)
         builder.nodes.pop("tools")
-        return builder.add_node("tools", tools_if_approved(tools)).compile(checkpointer=saver)
+        graph = above(ToolNode(tools)).compile()
+        return builder.add_node("tools", graph).compile(checkpointer=saver)
 
-    bare = Agent(build, CALL, asynchronous=True)
-    it = patched(bare, on_patch=lambda *each: patches.append(each))
+    it = Agent(build, MAIL, asynchronous=True)
+    it = patched(it, on_patch=lambda *each: patches.append(each))
     it.say("go")
-    it.resume()
     assert lines(it.history) == ["human: go", "ai c1: ", "tool c1: sent to bob", "ai: done"]
     assert it.desk.did == {"mail bob": 1}
     assert not patches
-
-
-# --- what a node returns -------------------------------------------------------------------
 
 
 def echoing(state: Any) -> Any:
@@ -119,7 +491,7 @@ def test_a_model_node_that_goes_to_its_parent():
 
     def breaking(state: Any) -> Any:
         gone = [RemoveMessage(id=message.id) for message in state["messages"]]
-        return {"messages": [*gone, CALL, HumanMessage("sub question")]}
+        return {"messages": [*gone, MAIL, HumanMessage("sub question")]}
 
     def handing(state: Any) -> Any:
         refuse(state["messages"])
@@ -151,28 +523,6 @@ def test_a_node_whose_outputs_are_cached():
         it.run(None)
     assert lines(it.history) == ["human: hello", "ai: done"]
     assert len(it.model.seen) == 1
-
-
-# --- what LangGraph knows a node by, and streams -----------------------------------------
-
-
-async def test_a_chain_that_streams():
-    """It streams as the bare node does, in a damaged turn too."""
-
-    async def streamed(graph: Any, messages: Any) -> list[Any]:
-        events = graph.astream_events({"messages": messages}, version="v2")
-        kind = "on_parser_stream"
-        return [event["data"]["chunk"] async for event in events if event["event"] == kind]
-
-    model = StrictModel(script=[[AIMessageChunk("a "), AIMessageChunk("b")]] * 3)
-    chain = RunnableLambda(lambda state: state["messages"]) | model | StrOutputParser()
-    bare = above(chain | RunnableLambda(lambda text: {"messages": [AIMessage(text)]})).compile()
-    for graph, messages in (
-        (bare, [GO]),
-        (with_patching(bare), [GO]),
-        (with_patching(bare), DAMAGED),
-    ):
-        assert [part for part in await streamed(graph, messages) if part] == ["a ", "b"]
 
 
 async def test_it_is_a_runnable_like_any():

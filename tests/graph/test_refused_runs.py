@@ -1,4 +1,8 @@
-"""A refused history is repaired, and the model is asked once more; all else fails as it did."""
+"""A refused history is repaired, and the model is asked once more; all else fails as it did.
+
+A refusal is known from every other error by its attributes, wherever it is in a chain.
+`tests/server/test_refusals.py` has the same claim for the real integrations.
+"""
 
 import asyncio
 import logging
@@ -8,17 +12,18 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphInterrupt
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, RetryPolicy, interrupt
 
 from kit import Desk
-from langgraph_patch import patch_model, with_patching
-from support.refusing import PLACES, WAYS, RefusedError, RefusingModel
+from langgraph_patch import with_patching
+from langgraph_patch.errors import EvidenceError
+from langgraph_patch.graph.refusal import is_refusal, refusal_text
+from support.refusing import CONFIG, PLACES, WAYS, RefusedError, RefusingModel
 from support.states import SAID, TEXT, THINKING, ai, claude
 
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
 REASON = "Invalid `signature` in `thinking` block"
 
 
@@ -38,19 +43,22 @@ def thinking(messages: Any) -> str | None:
     return REASON if "c2ln" in repr(messages) else None
 
 
-RULES = {"empty": empty, "blocks": blocks, "thinking": thinking}
 SILENT = [HumanMessage("1", id="1"), SAID, ai(" ", id="2")]
 FOREIGN = [HumanMessage("1", id="1"), claude(THINKING, TEXT, id="3")]
 BOTH = [*SILENT, *FOREIGN[1:]]
 
 
-def agent(place, rule, *, history=None, saver=None, **fields):
+def thread(graph, history):
+    """The graph, with this history in its state."""
+    graph.update_state(CONFIG, {"messages": history}, as_node=START)
+    return graph
+
+
+def agent(place, rule, history=(), **fields):
     """A graph in this place with a thread, and its model."""
     model = RefusingModel(rule=rule, **fields)
-    graph = PLACES[place](model, Desk().tools(), checkpointer=saver or InMemorySaver())
-    if history:
-        graph.update_state(CONFIG, {"messages": history}, as_node=START)
-    return graph, model
+    graph = PLACES[place](model, Desk().tools(), checkpointer=InMemorySaver())
+    return thread(graph, [*history]), model
 
 
 def contents(graph):
@@ -63,8 +71,6 @@ def say(text="2"):
     return {"messages": [HumanMessage(text)]}
 
 
-MODES = ["updates", "messages"]
-
 PATCHED = [place for place in PLACES if place != "bare"]
 
 
@@ -73,7 +79,7 @@ PATCHED = [place for place in PLACES if place != "bare"]
 def test_what_can_be_stored_is_stored_with_the_answer(place, way, caplog):
     """The first turn needs two requests, the next ones need one; logged on INFO."""
     caplog.set_level(logging.INFO, "langgraph_patch")
-    graph, model = agent(place, empty, history=SILENT)
+    graph, model = agent(place, empty, SILENT)
     WAYS[way](graph, say(), CONFIG)
     asked = [r.message for r in caplog.records if "refused" in r.message]
     text = "asked the model of thread 't' again, because its provider refused the history: {}"
@@ -90,7 +96,7 @@ def test_what_can_be_stored_is_stored_with_the_answer(place, way, caplog):
 @pytest.mark.parametrize("place", PATCHED)
 def test_the_plain_form_is_for_one_request(place, way):
     """The stored history keeps what its own provider reads."""
-    graph, model = agent(place, blocks, history=FOREIGN)
+    graph, model = agent(place, blocks, FOREIGN)
     WAYS[way](graph, say(), CONFIG)
     assert [m.content for m in model.seen[-1]] == ["1", "It rains.", "2"]
     assert contents(graph) == ["1", [THINKING, TEXT], "2", "done"]
@@ -100,7 +106,7 @@ def test_the_plain_form_is_for_one_request(place, way):
 @pytest.mark.parametrize("place", PATCHED)
 def test_thinking_goes_if_the_refusal_speaks_of_it(place):
     """That of earlier turns is removed from the state; that of the running turn for a request."""
-    graph, model = agent(place, thinking, history=FOREIGN)
+    graph, model = agent(place, thinking, FOREIGN)
     WAYS["invoke"](graph, say(), CONFIG)
     is_stored = place != "patch_model"
     assert contents(graph)[1] == ([TEXT] if is_stored else [THINKING, TEXT])
@@ -117,7 +123,7 @@ def test_thinking_goes_if_the_refusal_speaks_of_it(place):
 def test_the_first_error_is_raised_with_a_note_if_no_request_is_answered(place, way):
     """Two further requests at most; the note names the thread, the message and the state."""
     reasons = iter("abc")
-    graph, model = agent(place, lambda _: next(reasons), history=BOTH)
+    graph, model = agent(place, lambda _: next(reasons), BOTH)
     with pytest.raises(RefusedError) as caught:
         WAYS[way](graph, say(), CONFIG)
     assert str(caught.value) == "a"
@@ -139,7 +145,7 @@ def test_the_first_error_is_raised_with_a_note_if_no_request_is_answered(place, 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_history_without_a_state_is_refused_once(place):
     """The error is raised as it came."""
-    graph, model = agent(place, lambda _: "too hot", history=[HumanMessage("1"), SAID])
+    graph, model = agent(place, lambda _: "too hot", [HumanMessage("1"), SAID])
     with pytest.raises(RefusedError) as caught:
         WAYS["invoke"](graph, say(), CONFIG)
     assert str(caught.value) == "too hot"
@@ -147,16 +153,17 @@ def test_a_history_without_a_state_is_refused_once(place):
     assert not any("langgraph-patch" in n for n in getattr(caught.value, "__notes__", ()))
 
 
-class StatusError(Exception):
-    """An error of an SDK."""
+class SdkError(Exception):
+    """An error of a provider's SDK, with these attributes."""
 
-    def __init__(self, status):
-        super().__init__(str(status))
-        self.status_code = status
+    def __init__(self, text="no", **fields):
+        super().__init__(text)
+        vars(self).update(fields)
 
 
+OTHER_STATUSES = (401, 403, 404, 408, 409, 413, 429, 500, 503, 529)
 ERRORS = [
-    *map(StatusError, (401, 403, 404, 408, 409, 429, 500, 503, 529)),
+    *(SdkError(f"{status}", status_code=status) for status in OTHER_STATUSES),
     *(TimeoutError(), ConnectionResetError(), ValueError("mine"), KeyError("mine")),
 ]
 
@@ -169,7 +176,7 @@ def test_another_error_is_never_asked_again(place, error):
     def fails(_):
         raise error
 
-    graph, model = agent(place, fails, history=BOTH)
+    graph, model = agent(place, fails, BOTH)
     for number, way in enumerate(WAYS.values(), 1):
         with pytest.raises(type(error)) as caught:
             way(graph, say(), CONFIG)
@@ -195,20 +202,16 @@ def test_a_cancelled_run_is_not_asked_again(place):
         await asyncio.sleep(0.2)
 
     started = threading.Event()
-    graph, model = agent(place, fails, history=SILENT)
+    graph, model = agent(place, fails, SILENT)
     asyncio.run(cancel(graph))
     assert len(model.seen) == 1
 
 
-# --- what else a node does ----------------------------------------------------------------------
-
-
-def node_graph(node, **options):
-    """A patched graph of one node."""
-    builder = StateGraph(MessagesState)
-    builder.add_node("model", node, **options)
-    builder.add_edge(START, "model")
-    return with_patching(builder.compile(checkpointer=InMemorySaver()), model_node="model")
+def node_graph(node, history, **options):
+    """A patched graph of one node, and a thread with this history."""
+    builder = StateGraph(MessagesState).add_node("model", node, **options)
+    graph = builder.add_edge(START, "model").compile(checkpointer=InMemorySaver())
+    return thread(with_patching(graph, model_node="model"), history)
 
 
 def test_nothing_is_done_twice():
@@ -235,12 +238,9 @@ def test_nothing_is_done_twice():
         raise RefusedError("its own request")
 
     for node in (with_tool, with_answer, of_its_own):
-        graph = node_graph(node)
-        graph.update_state(CONFIG, {"messages": SILENT}, as_node=START)
         with pytest.raises(RefusedError):
-            graph.invoke(say(), CONFIG)
-    graph = node_graph(with_question)
-    graph.update_state(CONFIG, {"messages": SILENT}, as_node=START)
+            node_graph(node, SILENT).invoke(say(), CONFIG)
+    graph = node_graph(with_question, SILENT)
     assert graph.invoke(say(), CONFIG)["__interrupt__"]
     with pytest.raises(RefusedError):
         graph.invoke(Command(resume="yes"), CONFIG)
@@ -252,48 +252,29 @@ def test_fallbacks_and_retries_are_asked_again_as_a_whole():
     """The first model is overloaded, the second refuses what the first wrote."""
 
     def overloaded(_):
-        raise StatusError(529)
+        raise SdkError(status_code=529)
 
     first, second = RefusingModel(rule=overloaded), RefusingModel(rule=blocks)
     chain = first.with_fallbacks([second])
-    graph = node_graph(lambda state: {"messages": [chain.invoke(state["messages"])]})
-    graph.update_state(CONFIG, {"messages": FOREIGN}, as_node=START)
+    graph = node_graph(lambda state: {"messages": [chain.invoke(state["messages"])]}, FOREIGN)
     assert graph.invoke(say(), CONFIG)["messages"][-1].text == "done"
     assert (len(first.seen), len(second.seen)) == (2, 2)
     model = RefusingModel(rule=empty)
     retried = model.with_retry(stop_after_attempt=2, wait_exponential_jitter=False)
     graph = node_graph(
         lambda state: {"messages": [retried.invoke(state["messages"])]},
+        SILENT,
         retry_policy=RetryPolicy(max_attempts=2, initial_interval=0, retry_on=RefusedError),
     )
-    graph.update_state(CONFIG, {"messages": SILENT}, as_node=START)
     assert graph.invoke(say(), CONFIG)["messages"][-1].text == "done"
     assert len(model.seen) == 3
-
-
-def test_a_history_that_is_not_the_stored_one_is_repaired_for_the_request():
-    """A window in the node: the state keeps its message, and the next turn is asked again."""
-    model = RefusingModel(rule=empty)
-    patched = patch_model(model)
-    window = lambda state: {"messages": [patched.invoke(state["messages"][-2:])]}
-    graph = node_graph(RunnableLambda(window))
-    graph.update_state(CONFIG, {"messages": SILENT}, as_node=START)
-    graph.invoke(say(), CONFIG)
-    assert contents(graph) == ["1", "It rains.", "2", "done"]
-    builder = StateGraph(MessagesState)
-    builder.add_node("model", window)
-    builder.add_edge(START, "model")
-    bare = builder.compile(checkpointer=InMemorySaver())
-    bare.update_state(CONFIG, {"messages": SILENT}, as_node=START)
-    bare.invoke(say(), CONFIG)
-    assert contents(bare) == ["1", "It rains.", " ", "2", "done"]
 
 
 def test_the_middleware_below_a_patched_node_asks_for_both():
     """A graph with both does not ask six times."""
     model = RefusingModel(rule=lambda _: "never")
     graph = with_patching(PLACES["middleware"](model, [], checkpointer=InMemorySaver()))
-    graph.update_state(CONFIG, {"messages": BOTH}, as_node=START)
+    thread(graph, BOTH)
     with pytest.raises(RefusedError, match="never"):
         graph.invoke(say(), CONFIG)
     assert len(model.seen) == 3
@@ -303,7 +284,7 @@ def test_an_agent_without_tools_stores_it_as_well():
     """START repairs its calls, but does not know what a provider refuses."""
     model = RefusingModel(rule=empty)
     graph = with_patching(PLACES["bare"](model, [], checkpointer=InMemorySaver()))
-    graph.update_state(CONFIG, {"messages": SILENT}, as_node=START)
+    thread(graph, SILENT)
     for number in range(2):
         graph.invoke(say(), CONFIG)
         assert len(model.seen) == number + 2
@@ -316,24 +297,82 @@ def test_a_repair_of_calls_and_of_a_refusal_are_one():
     model = RefusingModel(rule=empty)
     bare = PLACES["bare"](model, Desk().tools(), checkpointer=InMemorySaver())
     history = [SILENT[0], ai("", "c1", id="4"), *SILENT[1:], HumanMessage("2")]
-    bare.update_state(CONFIG, {"messages": history}, as_node=START)
-    graph = with_patching(bare, on_patch=lambda patch, _: patches.append(str(patch)))
+    report = lambda patch, _: patches.append(str(patch))
+    graph = with_patching(thread(bare, history), on_patch=report)
     graph.invoke(None, CONFIG)
     assert patches == ["inserted 'look' 'c1' (unknown); dropped message 3 (empty)"]
     assert contents(graph)[3:] == ["It rains.", "2", "done"]
 
 
-def test_a_living_thread_is_never_touched():
-    """Ten turns in states that the provider accepts: all is as in the bare graph."""
-    found = []
-    for place in PLACES:
-        odd = [ai("", id=f"x{n}") if n % 2 else ai(" ", f"c{n}", id=f"x{n}") for n in range(10)]
-        graph, model = agent(place, lambda _: None, script=odd)
-        parts = [
-            [(mode, part) for mode, part in graph.stream(say(), CONFIG, stream_mode=MODES)]
-            for _ in range(10)
-        ]
-        checkpoints = len(list(graph.get_state_history(CONFIG)))
-        found.append((contents(graph), checkpoints, len(model.seen), [*map(len, parts)]))
-    assert found[0] == found[1] == found[2]
-    assert [each[0] for each in found] == [found[0][0]] * len(found)
+class ContextOverflowError(SdkError):
+    """What LangChain's integrations raise if the history is too long."""
+
+
+def raised(error, cause=None, context=None):
+    """The error with a cause, or with one that was handled when it was raised."""
+    error.__context__ = context
+    if cause is not None:
+        error.__cause__ = cause
+    return error
+
+
+def of_aws(code):
+    """A `ClientError` of botocore for an event of a stream, which has no status."""
+    return SdkError(response={"Error": {"Code": code}})
+
+
+REFUSED = SdkError(status_code=400)
+
+NO_REFUSAL = {
+    "an error of the application": ValueError("400"),
+    "a lost connection": ConnectionError("reset"),
+    "a timeout": TimeoutError(),
+    "a cancellation": asyncio.CancelledError(),
+    "a status that is none": SdkError(status_code=-1, code="invalid_request_error"),
+    "a flag": SdkError(code=True),
+    "a throttled event of AWS": of_aws("throttlingException"),
+    "an error of this package": raised(EvidenceError("no"), cause=REFUSED),
+    "an interrupt": raised(GraphInterrupt(()), context=REFUSED),
+    "a context that is too long": ContextOverflowError(status_code=400),
+    "a cancelled group": BaseExceptionGroup("g", [asyncio.CancelledError()]),
+    "a rate limit of the fallback": raised(SdkError(status_code=429), context=REFUSED),
+    "an error that hides its context": raised(ValueError("no"), context=REFUSED),
+}
+NO_REFUSAL["an error that hides its context"].__suppress_context__ = True
+
+
+@pytest.mark.parametrize("name", NO_REFUSAL)
+def test_no_refusal(name):
+    """The outermost error with a status decides; without one it is none."""
+    assert not is_refusal(NO_REFUSAL[name])
+
+
+WRAPPED = {
+    "a cause": raised(RuntimeError("failed"), cause=REFUSED),
+    "a context": raised(RuntimeError("failed"), context=REFUSED),
+    "a group": ExceptionGroup("g", [ValueError("x"), ExceptionGroup("h", [REFUSED])]),
+    "a refusal of the fallback": raised(
+        SdkError(status_code=400), context=SdkError(status_code=529)
+    ),
+    "an event of AWS": of_aws("validationException"),
+    "AWS": SdkError(response={"ResponseMetadata": {"HTTPStatusCode": 422}}),
+    "Gemini": SdkError(code=400, status="INVALID_ARGUMENT"),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_refusal_in_a_chain_of_errors(name):
+    """As a cause, as a context, in a group; an error that is its own cause ends the search."""
+    assert is_refusal(WRAPPED[name])
+    loop = RuntimeError("loop")
+    loop.__cause__ = loop
+    assert not is_refusal(loop)
+
+
+def test_the_text_of_a_refusal_is_that_of_all_errors():
+    """A provider speaks of thinking in the cause of what the integration raises."""
+    cause = raised(RuntimeError("outer"), cause=SdkError("in `thinking` block", status_code=400))
+    assert refusal_text(ExceptionGroup("g", [cause])).splitlines()[1:] == [
+        "outer",
+        "in `thinking` block",
+    ]

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, add_messages
+from langgraph.graph import START
 from langgraph.types import Command
-from typing_extensions import TypedDict
 
 from kit import BARE, Agent, StrictModel, above, calls, model_node, patched
 from langgraph_patch import PatchNode, patch_model, validate_messages
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.graph.repairer import Repairer
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, make_placeholder
-from langgraph_patch.history.texts import DanglingCall
-from langgraph_patch.threads import repair_thread
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.placeholder_texts import UNKNOWN, WAITED
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
@@ -60,15 +56,26 @@ def broken(place: str, kind: str = "create_agent", **options: Any) -> tuple[Agen
     return it, None if place == "model node" else {"messages": [HumanMessage("never mind")]}
 
 
-# --- the report --------------------------------------------------------------------------
+class Handler(BaseCallbackHandler):
+    """Collects the custom events of a run."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def on_custom_event(self, name: str, data: Any, **_: Any) -> None:
+        self.seen.append((name, data))
 
 
 @each_way
 def test_one_repair_one_call_one_line(place, kind, asynchronous, logged):
-    """`on_patch` gets patch and config once, the log one INFO line; healthy runs say nothing."""
+    """`on_patch` gets patch and config once, the log one INFO line, a handler one event.
+
+    Healthy runs say nothing.
+    """
     reported: list[Any] = []
     bare, value = broken(place, kind, asynchronous=asynchronous)
     it = patched(bare, on_patch=lambda *report: reported.append(report))
+    it.config = {**it.config, "callbacks": [handler := Handler()]}
     assert logged() == []
     it.run(value)
     it.say("hello?")
@@ -80,64 +87,36 @@ def test_one_repair_one_call_one_line(place, kind, asynchronous, logged):
     node = "patch_tool_calls" if place == "entry" else model
     assert config["metadata"]["langgraph_node"] == node
     assert logged() == INFO
-
-
-@each_way
-def test_a_repair_is_a_custom_event_of_the_run(place, kind, asynchronous):
-    """Handlers and `astream_events` show each repair that is written; a healthy turn has none."""
-
-    class Handler(BaseCallbackHandler):
-        seen: ClassVar[list[Any]] = []
-
-        def on_custom_event(self, name: str, data: Any, **_: Any) -> None:
-            self.seen.append((name, data))
-
-    bare, value = broken(place, kind, asynchronous=asynchronous)
-    it = patched(bare)
-    it.config = {**it.config, "callbacks": [Handler()]}
-    it.run(value)
-    it.say("hello?")
-    [(name, data)] = Handler.seen
+    [(name, data)] = handler.seen
     assert (name, data["thread_id"]) == ("langgraph_patch", "1")
     recovered = {"kind": "recovered", "cause": None, "name": "mail", "tool_call_id": "c1"}
     assert data["changes"][0] == recovered
     assert data["changes"][1]["cause"] == "awaiting_input"
 
 
-async def test_a_repair_is_in_the_stream_of_events():
+async def test_a_repair_is_a_custom_event_of_the_run():
     """`astream_events` has it once, as an event of the node that writes it."""
-    bare, _ = broken("entry")
+    bare, sent = broken("entry")
     it = patched(bare)
-    sent = {"messages": [HumanMessage("never mind")]}
     events = [e async for e in it.graph.astream_events(sent, it.config, version="v2")]
     [event] = [e for e in events if e["event"] == "on_custom_event"]
     assert event["name"] == "langgraph_patch"
     assert event["metadata"]["langgraph_node"] == "patch_tool_calls"
 
 
-def test_outside_of_a_run_there_is_no_event(logged):
-    """A `PatchNode` that is called by hand, with handlers or without, repairs and logs."""
-    history = [calls(("wire", {})), HumanMessage("never mind")]
-    for config in ({}, {"callbacks": []}, {"callbacks": [BaseCallbackHandler()]}):
-        update = PatchNode().invoke({"messages": history}, config)
-        assert len(update["messages"].value) == 3
-    assert [level for level, _ in logged()] == [logging.INFO] * 3
-
-
-@pytest.mark.parametrize("missing", ["checkpointer", "thread"])
-def test_what_is_required_can_be_recovered(missing):
+def test_what_is_required_can_be_recovered():
     """`recover="required"` needs a checkpointer and a thread if a result is missing."""
     bare, value = broken("entry")
     it = patched(bare, recover="required")
-    history = bare.history
+    damaged = {"messages": [*bare.history, HumanMessage("?")]}
     it.run(value)  # with both, it is repaired
-    graph, config = it.graph, {"configurable": {}}
-    if missing == "checkpointer":
-        graph, config = it.graph.copy({"checkpointer": None}), it.config
-    node = PatchNode(recover="required")
-    run = graph.invoke if missing == "checkpointer" else node.invoke
-    with pytest.raises(EvidenceError, match="no checkpointer or no thread_id"):
-        run({"messages": [*history, HumanMessage("?")]}, config)
+    without_saver = it.graph.copy({"checkpointer": None})
+    for run, config in (
+        (without_saver.invoke, it.config),
+        (PatchNode(recover="required").invoke, {"configurable": {}}),
+    ):
+        with pytest.raises(EvidenceError, match="no checkpointer or no thread_id"):
+            run(damaged, config)
 
 
 def test_a_repair_of_a_nodes_input_is_not_reported(logged):
@@ -182,30 +161,6 @@ def test_a_goto_beside_a_pause_is_reported_once(kind, logged):
     assert it.results["c1"] == "sent to bob"
 
 
-def no_results(old: list[Any], new: list[Any]) -> Any:
-    """A reducer that accepts no tool messages."""
-    return add_messages(old, [m for m in new if not isinstance(m, ToolMessage)])
-
-
-def test_a_repair_that_cannot_be_written_is_not_reported(logged):
-    """The model reads a valid history. What the reducer refuses is not written."""
-
-    class Stubborn(TypedDict):
-        messages: Annotated[list[AnyMessage], no_results]
-
-    reported: list[Any] = []
-    build = lambda model, _, saver: above(model_node(model), state=Stubborn).compile(saver)
-    it = Agent(build)
-    it.graph.update_state(it.config, {"messages": [BOTH, HumanMessage("?")]}, as_node=START)
-    options = {"model_node": "node1", "on_patch": lambda *each: reported.append(each)}
-    it = patched(it, recover=False, **options)
-    it.run(None)
-    assert it.read.keys() == {"c1", "c2"}
-    assert len(reported) == bool(it.results) == len([x for x in logged() if x[0] == logging.INFO])
-
-
-# --- names and texts from a model --------------------------------------------------------
-
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\nINFO fake line\u202e\x00\x9b31m\u2028"
 
 
@@ -223,9 +178,6 @@ def test_what_a_model_wrote_cannot_forge_the_log(logged):
     assert line.startswith(r"repaired thread '1\x1b]0;owned\x07\x1b[2J\r\nINFO fake")
     # What was renamed is logged under the name that every wire accepts, the orphan as it was.
     assert r"dropped '\x1b]0;owned" in line
-
-
-# --- what if it fails --------------------------------------------------------------------
 
 
 def stored_repairs(it: Agent) -> list[str]:
@@ -299,28 +251,3 @@ def test_unreadable_evidence_does_not_end_the_run(logged):
     assert len(warnings) == 2  # for dropped turns, and for the calls
     assert all("the database is gone" in warning for warning in warnings)
     assert it.read == {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2")}
-
-
-# --- placeholders of earlier repairs ---------------------------------------------------------
-
-
-def test_a_placeholder_gives_way_to_the_checkpoint():
-    """After a repair without recovery `repair_thread` still finds the recorded results."""
-    bare, value = broken("entry")
-    it = patched(bare, recover=False)
-    it.run(value)
-    assert it.results == {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2")}
-    repair_thread(it.graph.checkpointer, it.config, min_age=0)
-    assert it.results == RESULTS
-    it.say("hello?")
-    assert it.read == RESULTS
-
-
-def test_a_history_is_read_for_another_search():
-    """A call whose placeholder asks for another search counts as unanswered, if one is made."""
-    call = DanglingCall("c1", "mail", {}, "unknown", None, BOTH, 0)
-    young = make_placeholder(call, 0, None, human_follows=False, look_again=True)
-    history = [calls(("mail", {}), id="a1"), young]
-    for look_again in (False, True):
-        reading = Repairer().read_all(history, look_again=look_again)
-        assert bool(reading.unanswered) == look_again

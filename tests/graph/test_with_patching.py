@@ -9,15 +9,12 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
-from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.runnables import RunnableLambda
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.runtime import Runtime
-from langgraph.store.memory import InMemoryStore
-from langgraph.types import CachePolicy, Command, RetryPolicy
+from langgraph.types import Command
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -45,9 +42,6 @@ class Narrow(BaseModel):
     """What a router may ask for: it lacks the history."""
 
     notes: list[str] = []
-
-
-# --- every way in ------------------------------------------------------------------------
 
 
 def by_branch(builder: StateGraph[Any]) -> None:
@@ -115,75 +109,6 @@ def test_the_thread_goes_on_and_the_same_nodes_run(way: Any):
     assert lines(it.history) == [*turn, "human: hello", "ai: done"]
 
 
-# --- what a graph carries ----------------------------------------------------------------
-
-
-def test_what_langgraph_injects():
-    """Config, runtime, store and stream writer reach the model node through its wrapper."""
-    got: dict[str, Any] = {}
-    store = InMemoryStore()
-
-    def agent(state: State, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
-        got.update(config=config, context=runtime.context, store=runtime.store)
-        runtime.stream_writer("wrote")
-        return {"messages": [AIMessage("fine")]}
-
-    def build(_: Any, __: Any, saver: Any) -> Any:
-        builder = StateGraph(State, context_schema=dict).add_node("agent", agent)
-        return builder.add_edge(START, "agent").compile(store=store, checkpointer=saver)
-
-    it = Agent(build)
-    it.graph.update_state(it.config, {"messages": OPEN}, as_node=START)
-    assert patched(it).stream(None, "custom", context={"user": "ann"}) == ["wrote"]
-    assert got["config"]["metadata"]["langgraph_node"] == "agent"
-    assert got["context"] == {"user": "ann"}
-    assert got["store"] is store
-
-
-@pytest.mark.needs(langgraph="1.2")
-def test_the_settings_of_nodes_and_of_the_graph_stay():
-    """Policies, metadata, schemas, checkpointer, name, config; and the input is not changed."""
-    builder = StateGraph(State).add_edge(START, "agent").add_node("after", lambda _: None)
-
-    async def agent(state: State) -> None:
-        """Do nothing."""
-
-    builder.add_node(
-        "agent",
-        agent,
-        timeout=5,
-        retry_policy=RetryPolicy(max_attempts=3),
-        cache_policy=CachePolicy(ttl=9),
-        metadata={"owner": "me"},
-        defer=True,
-        input_schema=State,
-        destinations=("after",),
-    )
-    bare = builder.compile(name="clerk").with_config(tags=["t"])
-    before = bare.get_graph().draw_mermaid(), set(builder.nodes), set(builder.edges)
-    graph = with_patching(bare)
-    for name, spec in builder.nodes.items():
-        for attribute in set(spec.__dataclass_fields__) - {"runnable"}:
-            assert getattr(graph.builder.nodes[name], attribute) == getattr(spec, attribute)
-    assert (graph.name, graph.config) == (bare.name, bare.config)
-    assert (bare.get_graph().draw_mermaid(), set(builder.nodes), set(builder.edges)) == before
-
-
-def test_kind_in_kind_out():
-    """A builder gives a builder, a compiled graph a compiled one, a subclass the subclass."""
-
-    class MyGraph(StateGraph[Any, Any, Any, Any]):
-        """A builder of one's own."""
-
-    for kind in (StateGraph, MyGraph):
-        builder = kind(MessagesState).add_node("agent", lambda _: None).add_edge(START, "agent")
-        assert type(with_patching(builder)).__name__ == kind.__name__
-        assert type(with_patching(builder.compile())) is CompiledStateGraph
-
-
-# --- graphs in graphs --------------------------------------------------------------------
-
-
 def test_a_patch_node_of_ones_own_is_left_as_it_is(caplog: pytest.LogCaptureFixture):
     """It sees the damage and repairs it, and is not in the list of covered nodes."""
     build = lambda model, _, saver: above(patch_node, model_node(model)).compile(saver)
@@ -195,9 +120,6 @@ def test_a_patch_node_of_ones_own_is_left_as_it_is(caplog: pytest.LogCaptureFixt
     assert "node1" not in caplog.text
     it.run(None)
     assert lines(it.history) == [*REPAIRED, "ai: done"]
-
-
-# --- several histories ---------------------------------------------------------------------
 
 
 class TwoHistories(TypedDict):
@@ -264,15 +186,6 @@ def test_a_model_node_of_one_history_leaves_the_calls_of_the_other_alone():
     assert lines(it.graph.get_state(it.config).values["orders"]) == ["human: go", "ai c1: "]
 
 
-class ChatOnly(TypedDict):
-    """A history under another key."""
-
-    chat: list[AnyMessage]
-
-
-# --- bad input ---------------------------------------------------------------------------
-
-
 def plain(*names: str, state: Any = MessagesState) -> StateGraph[Any]:
     """A builder with nodes of these names."""
     builder = StateGraph(state)
@@ -298,9 +211,8 @@ def test_a_graph_in_which_nothing_reads_the_history():
         "The state keys are: 'chat', 'messages', 'notes'. "
         "The nodes are: 'node1'."
     )
-    builder = above(above(note, state=Chats).compile(), state=Narrow)
     with pytest.raises(GraphError, match=r"No node reads.*nodes are: 'node1', 'node1\.node1'"):
-        with_patching(builder)
+        with_patching(above(above(note, state=Chats).compile(), state=Narrow))
 
 
 def test_a_model_node_that_is_not_there():
@@ -318,12 +230,6 @@ def test_a_model_node_that_is_not_there():
             with_patching(builder, model_node=names)
     for name in ("deep", "inner.deep", {"plan", "act"}):
         assert with_patching(builder, model_node=name)
-
-
-def test_a_key_that_is_not_in_the_schema():
-    """Seen when the graph is wrapped; the error lists the keys that there are."""
-    with pytest.raises(GraphError, match=r"the state key 'messages'.*keys are: 'chat'\."):
-        with_patching(plain("agent", state=ChatOnly))
 
 
 @pytest.mark.parametrize(
@@ -355,34 +261,31 @@ def test_a_misspelled_tool():
     assert with_patching(builder, reconcile={"look_up_the_weather": lambda _: None})
 
 
-def test_a_name_that_is_taken():
-    """Patched twice, or a node of that name: the error says what to do."""
-    for graph in (with_patching(plain("agent").compile()), plain("patch_tool_calls")):
-        with pytest.raises(GraphError, match=r"'patch_tool_calls' already.*needs another one"):
-            with_patching(graph)
-
-
 @entrypoint()
 def chat(text: str) -> str:
     """A graph of the functional API."""
     return text
 
 
+BARE_LIST = plain("agent", state=Annotated[list[AnyMessage], add_messages])
+
+
 @pytest.mark.parametrize(
-    "thing",
-    [plain("agent").compile().with_retry(), chat, None],
-    ids=lambda thing: type(thing).__name__,
+    ("graph", "message"),
+    [
+        (with_patching(plain("agent").compile()), "'patch_tool_calls' already.*needs another one"),
+        (plain("patch_tool_calls"), "'patch_tool_calls' already.*needs another one"),
+        (
+            plain("agent").compile().with_retry(),
+            "RunnableRetry: expected a StateGraph.*patch_model",
+        ),
+        (chat, "Pregel: expected a StateGraph.*use patch_model"),
+        (None, "NoneType: expected a StateGraph.*use patch_model"),
+        (BARE_LIST, "bare value: expected a schema with a key"),
+    ],
 )
-def test_something_that_is_no_graph(thing: Any):
-    """A bound or retried graph, an entrypoint, anything else: named, with what to do."""
-    with pytest.raises(GraphError, match=r"expected a StateGraph.*use patch_model") as caught:
-        with_patching(thing)
-    assert type(thing).__name__ in str(caught.value)
+def test_something_that_is_no_graph_to_patch(graph: Any, message: str):
+    """Patched twice, a node of that name, bound, an entrypoint, a bare list: it says what to do."""
+    with pytest.raises(GraphError, match=message) as caught:
+        with_patching(graph)
     assert isinstance(caught.value, PatchError)
-
-
-def test_a_state_that_is_a_bare_list():
-    """The error says what to do."""
-    builder = plain("agent", state=Annotated[list[AnyMessage], add_messages])
-    with pytest.raises(GraphError, match="bare value: expected a schema with a key"):
-        with_patching(builder, messages_key="__root__")

@@ -101,9 +101,6 @@ def test_f18_clients_see_the_new_results_only():
     assert texts(update["messages"]) == [*HEALED[2:4], "done"]
 
 
-# --- beside other middlewares -----------------------------------------------------------------
-
-
 @wrap_model_call
 async def cutting(request, handler):
     """Leave out each message with calls, and keep their results."""
@@ -158,29 +155,6 @@ def test_an_incomplete_call_beside_a_complete_one():
     assert is_placeholder(results[0])
     agent.say("thanks")
     assert texts(agent.history) == ["go", "", *texts(results), "done", "thanks", "done"]
-
-
-# --- options ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "mail", "wire"),
-    [
-        ({"placeholder": {"awaiting_input": "no answer"}}, "sent to bob", "no answer"),
-        (
-            {"recover": False, "reconcile": {"wire": lambda call: f"{call.cause} by hand"}},
-            "may not have run.",
-            "unknown by hand",
-        ),
-    ],
-    ids=["placeholder", "recover, reconcile"],
-)
-def test_options_are_those_of_the_repair(options, mail, wire):
-    """They decide what the state has."""
-    agent = dead_thread(**options)
-    agent.say("hello?")
-    assert agent.results["c1"].endswith(mail)
-    assert agent.results["c2"].endswith(wire)
 
 
 def test_the_second_answer_has_a_placeholder_for_its_cut_call():
