@@ -76,21 +76,6 @@ def cli(capsys):
     return run
 
 
-@pytest.fixture
-def graph_file(tmp_path):
-    """The file of an application's module, with the name of its graph: `FILE:graph`."""
-    file = tmp_path / f"app_{abs(hash(tmp_path))}.py"
-    file.write_text(
-        "import warnings\n"
-        "from kit import Desk, StrictModel\n"
-        "from langgraph.prebuilt import create_react_agent\n"
-        "with warnings.catch_warnings():\n"
-        "    warnings.simplefilter('ignore')\n"
-        "    graph = create_react_agent(StrictModel(), Desk().tools(), version='v2')\n"
-    )
-    return f"{file}:graph"
-
-
 @pytest.fixture(scope="session")
 def postgres():
     """A PostgreSQL server. The tests that use it are in one group, so it is started once."""
