@@ -175,32 +175,33 @@ def test_f03_four_siblings_of_a_killed_process(kind, durability, tmp_path):
     assert Counter(done_in(tmp_path)) == {"begun": 1, "c0": 1, "raises": 1}
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_step_that_timed_out(*, asynchronous: bool):
+async def aslow() -> str:
+    """Take for ever."""
+    await asyncio.sleep(20)
+    return "never"
+
+
+def slow() -> str:
+    """Take longer than the time limit."""
+    time.sleep(2)
+    return "slowly"
+
+
+@pytest.mark.parametrize("late", [{"coroutine": aslow}, {"func": slow}], ids=["async", "sync"])
+def test_a_step_that_timed_out(late: Any):
     """A task is cut off and its cancellation is recorded; a thread finishes behind the error.
 
     If its result comes in time, LangGraph records it, and the repair recovers it.
     """
 
-    def slow() -> str:
-        """Take longer than the time limit."""
-        time.sleep(2)
-        return "slowly"
-
-    async def aslow() -> str:
-        """Take for ever."""
-        await asyncio.sleep(20)
-        return "never"
-
     def build(model: Any, tools: Any, saver: Any) -> Any:
-        late: Any = {"coroutine": aslow} if asynchronous else {"func": slow}
         own = StructuredTool.from_function(name="slow", description="Be slow.", **late)
         bare = create_agent(model, [tools[0], own], checkpointer=saver)
         bare.step_timeout = 1.0
         return with_patching(bare)
 
     script = calls(("mail", {"to": "bob"}), ("slow", {}))
-    agent = Agent(build, script, asynchronous=asynchronous)
+    agent = Agent(build, script, asynchronous="coroutine" in late)
     with pytest.raises(TimeoutError):
         agent.say("go")
     recorded = "slowly" in repr([r.pending_writes for r in agent.graph.checkpointer.list(None)])
@@ -209,7 +210,7 @@ def test_a_step_that_timed_out(*, asynchronous: bool):
     if recorded:
         assert agent.read["c2"] == "slowly"
     else:
-        assert ("a cancellation was recorded" in agent.read["c2"]) is asynchronous
+        assert ("a cancellation was recorded" in agent.read["c2"]) is agent.asynchronous
 
 
 # --- the commands ----------------------------------------------------------------------------
@@ -300,7 +301,7 @@ def test_c5_the_log_of_a_process_that_was_killed(is_copy, tmp_path):
         }
 
     before = files()
-    assert [*sorted(before)] == ["db", "db-wal"]
+    assert sorted(before) == ["db", "db-wal"]
     with open_database(str(path)) as saver:
         assert scanned(saver) == [("1", "damaged")]
     if is_copy or sys.version_info < (3, 12):

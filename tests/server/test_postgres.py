@@ -19,6 +19,7 @@ from psycopg_pool import ConnectionPool
 from kit import Agent, calls, results_in
 from langgraph_patch.cli import main
 from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.evidence import recover
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads import listing, opening, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.listing import Selection, delete_checkpoint, list_addresses
@@ -79,8 +80,9 @@ def test_scan_repair_and_undo(case, path, saver):
 
 
 @pytest.mark.parametrize("shape", ODD_CALLS)
-def test_e2_calls_that_are_incomplete_or_not_listed(shape, path, saver):
+def test_e2_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypatch):
     """As in SQLite."""
+    monkeypatch.setattr(recover, "_RETRY_SECONDS", ())  # no result is being written
     check_odd_call(saver, shape, lambda: rows_of(path), "1")
 
 
@@ -311,20 +313,16 @@ def test_a_bad_uri_is_one_line_without_its_password(postgres, cli, caplog):
     caplog.set_level(logging.DEBUG)
     for uri, text in (
         (f"postgresql://u:{MARK}@127.0.0.1:1/db", "the connection failed"),
-        (f"postgresql://u:{MARK}@/db?host=/nowhere", "the connection failed"),
         (f"postgresql://postgres:{MARK}@/nope?{here}", "the connection failed"),
         (f"postgres://locked:{MARK}@/made?{here}", "the connection failed"),
-        (f"postgresql://locked@/made?{here}", "the connection failed"),
         (f"postgresql://postgres:{MARK}@/postgres?{here}", 'relation "checkpoints" does not exist'),
         (f"postgresql://postgres:{MARK}@/made?{here}", "holds no checkpoint: there is nothing to"),
         (other, "task_path does not exist"),
         (forbidden.replace("postgres:@", "guest@"), "permission denied"),
         (f"postgresql://u:{MARK}/x@127.0.0.1:1/db", "must be %-encoded"),
         (f"postgresql://127.0.0.1:1/{MARK}@h/db", "must be %-encoded"),
-        (f"postgresql://u:a@{MARK}@127.0.0.1:1/db", "must be %-encoded"),
         (f"postgresql://u:%zz{MARK}@127.0.0.1/db", "URI cannot be read"),
         (f"postgresql://u:{MARK}", "must be %-encoded"),
-        (f"postgresql://127.0.0.1:1/db?password={MARK}", "the connection failed"),
         (f"postgresql://127.0.0.1:1/db?pasword={MARK}", "URI cannot be read"),
         (f"postgres://u:{MARK}@h/db?connect_timeout=x", "the connection failed"),
         (f"postgresql://u:%5A%78{MARK}@127.0.0.1:1/db", "the connection failed"),

@@ -29,7 +29,6 @@ from support.stored_threads import (
     ENDED,
     MAIL,
     UNKNOWN,
-    WAITED,
     WIRE,
     results,
     stored,
@@ -390,27 +389,22 @@ def test_names_that_no_graph_has_change_nothing(node, path, saver):
 # --- final placeholders ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("late", [True, False])
-def test_a_final_placeholder_gives_way_to_what_states_more(late, saver):
+def test_a_final_placeholder_gives_way_to_what_states_more(saver):
     """The tool of a pause that was answered elsewhere ended after two searches."""
     made = Agent("create_agent", calls(MAIL, WIRE), saver=saver)
     made.say("go")
     paused = saver.get_tuple(thread())
     for text in ("never mind", "hello?", "well"):
         made.say(text)
-    assert [r.status for r in scan_threads(saver)] == ["healthy"]
-    if late:
-        [task] = {task for task, channel, _ in paused.pending_writes if channel == "__interrupt__"}
-        result = ToolMessage("wired after all", tool_call_id="c2", name="wire")
-        saver.put_writes(paused.config, [("messages", [result])], task)
-    expected = "'1': repaired - recovered 'wire' 'c2'" if late else "'1': healthy"
-    [report] = scan_threads(saver)
-    assert str(report) == expected.replace("repaired", "damaged")
+    assert [str(report) for report in scan_threads(saver)] == ["'1': healthy"]
+    [task] = {task for task, channel, _ in paused.pending_writes if channel == "__interrupt__"}
+    result = ToolMessage("wired after all", tool_call_id="c2", name="wire")
+    saver.put_writes(paused.config, [("messages", [result])], task)
+    expected = "'1': repaired - recovered 'wire' 'c2'"
+    assert [str(r) for r in scan_threads(saver)] == [expected.replace("repaired", "damaged")]
     assert str(repair_thread(saver, thread(), min_age=0)) == expected
-    text = "wired after all" if late else WAITED.format("c2")
-    assert made.results == {"c1": "sent to bob", "c2": text}
     made.say("and now?")
-    assert made.read["c2"] == text
+    assert made.read == {"c1": "sent to bob", "c2": "wired after all"}
 
 
 # --- subgraphs -----------------------------------------------------------------------------
@@ -419,17 +413,12 @@ def test_a_final_placeholder_gives_way_to_what_states_more(late, saver):
 INNER = thread(checkpoint_ns="delegate")
 
 
-def test_a_pause_inside_a_subgraph_is_live_as_long_as_the_root_waits(saver):
-    """Root and child report one pause, and neither is repaired."""
-    stored("paused", "stateful_child", saver)
+def test_f21_a_subgraph_that_keeps_its_own_history(path, saver):
+    """Its pause is live as long as the root waits; then it is damage in its own namespace."""
+    made = stored("paused", "stateful_child", saver)
     found = [(r.namespace, r.status, r.asks) for r in scan_threads(saver)]
     assert found == [("", "paused", ("wire 5?",)), ("delegate", "paused", ("wire 5?",))]
     assert repaired(saver, INNER)[0] == "paused"
-
-
-def test_f21_a_subgraph_that_keeps_its_own_history(path, saver):
-    """A pause that nobody can answer is damage in its own namespace."""
-    made = stored("paused", "stateful_child", saver)
     builder = StateGraph(MessagesState).add_edge(START, "delegate")
     builder.add_node("delegate", lambda _: {"messages": [AIMessage("later")]})
     builder.compile(checkpointer=saver).invoke({"messages": [HumanMessage("no")]}, thread())

@@ -197,19 +197,6 @@ def test_any_stored_history_is_reported(history):
 # --- checkpointers of other packages -------------------------------------------------------------
 
 
-def test_a_checkpointer_that_lists_no_threads_scans_those_that_are_named():
-    """The error names the option, and what the checkpointer said; a repair works all the same."""
-    saver = Foreign()
-    stored("abandoned", saver=saver)
-    expected = r"Foreign cannot list .*must contain thread_id.*thread_ids=\["
-    with pytest.raises(ThreadError, match=expected):
-        list(scan_threads(saver))
-    assert scanned(saver, thread_ids=["1"]) == [("1", "damaged")]
-    with pytest.raises(ThreadError, match="There is no thread '2'"):
-        scanned(saver, thread_ids=["2"])
-    assert repair_thread(saver, thread(), min_age=0).outcome == "repaired"
-
-
 class Silent(Foreign):
     """`list(None)` of some yields nothing, whatever they hold; others want a namespace too."""
 
@@ -231,15 +218,19 @@ class Shallow(Foreign):
                 yield self.get_tuple(thread(thread_id))._replace(config=named)
 
 
-def test_checkpointers_that_list_in_ways_of_their_own():
-    """A thread is found by its name; one that lists nothing is not called empty."""
-    silent, shallow = Silent(), Shallow()
-    for saver in (silent, shallow):
+def test_checkpointers_that_list_no_threads_or_in_ways_of_their_own():
+    """The error names the option; a thread is found by its name, and repaired all the same."""
+    silent, shallow, foreign = Silent(), Shallow(), Foreign()
+    for saver in (silent, shallow, foreign):
         stored("failed", saver=saver)
         assert scanned(saver, thread_ids=["1"]) == [("1", "damaged")]
         with pytest.raises(ThreadError, match="There is no thread '2'"):
             scanned(saver, thread_ids=["2"])
-    with pytest.raises(ThreadError, match="Silent lists no thread: it is empty, or it cannot"):
-        scanned(silent)
+    for saver, expected in (
+        (silent, "Silent lists no thread: it is empty, or it cannot"),
+        (foreign, r"Foreign cannot list .*must contain thread_id.*thread_ids=\["),
+    ):
+        with pytest.raises(ThreadError, match=expected):
+            scanned(saver)
     assert scanned(shallow) == [("1", "damaged")]
-    assert scanned(InMemorySaver()) == []
+    assert repair_thread(foreign, thread(), min_age=0).outcome == "repaired"
