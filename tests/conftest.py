@@ -6,6 +6,8 @@ import hypothesis
 import pytest
 
 from langgraph_patch.cli import main
+from support.databases import running_postgres
+from support.dev_server import running_server
 from support.paths import TESTS
 from support.versions import reason_not_to_run
 
@@ -74,16 +76,15 @@ def cli(capsys):
     return run
 
 
-@pytest.fixture
-def graph_file(tmp_path):
-    """The file of an application's module, with the name of its graph: `FILE:graph`."""
-    file = tmp_path / f"app_{abs(hash(tmp_path))}.py"
-    file.write_text(
-        "import warnings\n"
-        "from kit import Desk, StrictModel\n"
-        "from langgraph.prebuilt import create_react_agent\n"
-        "with warnings.catch_warnings():\n"
-        "    warnings.simplefilter('ignore')\n"
-        "    graph = create_react_agent(StrictModel(), Desk().tools(), version='v2')\n"
-    )
-    return f"{file}:graph"
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server. The tests that use it are in one group, so it is started once."""
+    with running_postgres() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def dev_server(tmp_path_factory):
+    """The URL of a LangGraph Server with the graphs of `dev_app`, for the tests of one group."""
+    with running_server(tmp_path_factory.mktemp("server")) as base:
+        yield base

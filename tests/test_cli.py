@@ -7,26 +7,28 @@ import shutil
 import sqlite3
 import sys
 from collections import Counter
-from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import START
 from pydantic import BaseModel
 
 import langgraph_patch
-from kit import Agent, Desk, StrictModel, calls, loop, send_each
-from langgraph_patch import commands, output, patch_messages, threads, validate_messages
+from kit import calls
+from langgraph_patch import commands, output, patch_messages, threads
 from langgraph_patch.cli import main
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.output import count_report, database_name, summary
 from langgraph_patch.threads import ThreadReport, repair_thread
+from langgraph_patch.threads.opening import open_database
 from langgraph_patch.threads.scan import scan_selected
+from support.databases import execute, rows_of
+from support.stored_threads import MAIL, WIRE, stored, thread, write
 
-APPLY = ("--apply", "--yes", "--min-age", 0)
+YES = ("--apply", "--yes")
+APPLY = (*YES, "--min-age", 0)
 REPAIRS = "recovers result of mail; placeholder for wire (awaiting_input)"
 WAITS = "it waits for a human: answer it, or abandon the pause (--on-pause abandon)"
 
@@ -48,31 +50,11 @@ class Customer(BaseModel):
 SERDE = Own()
 
 
-def bare(model, tools, saver, **_):
-    """The application, in which each call is a task; it knows nothing of this package."""
-    return loop(model, tools, router=send_each).compile(checkpointer=saver)
-
-
-GRAPH = bare(StrictModel(), Desk().tools(), None)
-
-
-def agent(saver, thread_id, *script):
-    """The application's agent, in one thread."""
-    made = Agent(bare, *script, saver=saver)
-    made.config = {"configurable": {"thread_id": thread_id}}
+def agent(saver, thread_id):
+    """The application's agent, in one thread; its model has nothing to do."""
+    made = stored("new", saver=saver, thread_id=thread_id)
+    made.model.script.clear()
     return made
-
-
-BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 3}))
-"""A mail, which is sent, and a transfer, which asks a human."""
-
-
-def break_thread(saver, thread_id):
-    """Write over a pause: the model refuses the history, then and for ever."""
-    broken = agent(saver, thread_id, BOTH)
-    broken.say("go")
-    with suppress(ValueError):
-        broken.say("never mind")
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +62,8 @@ def made(tmp_path_factory):
     """A database: a broken thread, a healthy one, a paused one."""
     file = tmp_path_factory.mktemp("made") / "threads.sqlite"
     with SqliteSaver.from_conn_string(str(file)) as saver:
-        break_thread(saver, "broken")
-        agent(saver, "paused", BOTH).say("go")
-        agent(saver, "healthy").say("go")
+        for way, name in (("abandoned", "broken"), ("paused",) * 2, ("healthy",) * 2):
+            stored(way, saver=saver, thread_id=name)
     return file
 
 
@@ -102,17 +83,6 @@ def raising(function, error, text):
         return function(*args, **options)
 
     return call
-
-
-def newest(saver, thread_id):
-    """The newest checkpoint of a thread."""
-    return saver.get_tuple({"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}})
-
-
-def rows_of(path):
-    """Every row of the database."""
-    with closing(sqlite3.connect(path)) as conn:
-        return [set(conn.execute(f"SELECT * FROM {name}")) for name in ("checkpoints", "writes")]  # noqa: S608 - our names
 
 
 def rows_in(out):
@@ -188,13 +158,9 @@ def test_bad_input_is_said_and_exit_code_2(cli, path, tmp_path):
     assert rows_of(path) == before
 
 
-def test_help_documents_databases_passwords_and_exit_codes(cli):
-    """Every --help explains every exit code, and where a password belongs."""
-    words = ["\n  0 ", "\n  1 ", "\n  2 ", "\n  3 ", "PGPASSWORD", "env:NAME", "LANGGRAPH_API_KEY"]
-    for command in ([], ["scan"], ["show"], ["repair"], ["undo"], ["demo"]):
-        code, out, _ = cli(*command, "--help")
-        assert (code, [word for word in words if word not in out]) == (0, [])
-    assert cli("--version")[1] == f"langgraph-patch {langgraph_patch.__version__}\n"
+def test_the_version(cli):
+    """It is that of the package."""
+    assert cli("--version")[:2] == (0, f"langgraph-patch {langgraph_patch.__version__}\n")
 
 
 # --- where the database is ---------------------------------------------------------------
@@ -213,20 +179,31 @@ def test_a_database_is_named_without_its_password():
     assert {location: database_name(location) for location in names} == names
 
 
+NO_DATABASE = "This is not a supported database"
+SECRET = {
+    "u:Zx9secret@host/db": NO_DATABASE,
+    "Zx9secret@h": "because it may hold a password, is no file: expected a SQLite database",
+    "host=h password=Zx9secret": NO_DATABASE,
+    "postgresql//u:Zx9secret@h": "because it may hold a password, is no file",
+    "postgresql+psycopg://u:Zx9secret@h/db": NO_DATABASE,
+    "postgresql:/u:Zx9secret@h": "begins with postgresql:// or postgres:// (PostgreSQL)",
+    "mysql://u:Zx9secret@h/db": "begins with postgresql:// or postgres://",
+    "postgresql://u:Zx9secret@127.0.0.1:1/db": "PostgreSQL",
+    "https://u:Zx9secret@h": "the environment variable LANGGRAPH_HEADERS",
+}
+"""Names of databases with a password, and what is said."""
+
+
 def test_no_password_is_printed(cli, path, monkeypatch):
     """Not of an argument that is wrong, and not of the variable that `env:NAME` names."""
-    uri = "postgresql://u:Zx9secret@127.0.0.1:1/db"
-    odd = ("u:Zx9secret@host/db", "postgresql:/u:Zx9secret@h", "postgresql//u:Zx9secret@h", uri)
-    for each in (*odd, "host=h password=Zx9secret", "Zx9secret@h"):
-        monkeypatch.setenv("DBURL", each)
-        for arguments in (
-            ["scan", path, "--since", each],
-            [each],
-            ["scan", each],
-            ["scan", "env:DBURL"],
-        ):
+    for name, said in SECRET.items():
+        monkeypatch.setenv("DBURL", name)
+        for arguments in (["scan", path, "--since", name], [name]):
             code, out, err = cli(*arguments)
             assert (code, "Zx9secret" in out + err) == (2, False), arguments
+        for each in (name, "env:DBURL"):
+            code, out, err = cli("scan", each)
+            assert (code, out, "Zx9secret" in err, said in err) == (2, "", False, True), name
     monkeypatch.setenv("THREADS", path)
     code, out, err = cli("scan", "env:THREADS")
     assert (code, ids_in(out), path in err) == (1, ["broken", "paused"], False)
@@ -242,7 +219,7 @@ def test_a_scan_prints_the_totals_and_a_table(cli, path):
     assert (code, head) == (1, ["THREAD", "STATUS", "AGE", "WHAT IS WRONG", "A REPAIR"])
     assert re.fullmatch(r"\d+ seconds?", broken.pop(2))
     assert broken == ["broken", "damaged", "2 calls without a result", REPAIRS]
-    assert paused[:2] + paused[3:] == ["paused", "paused", "asks wire 3?", ""]
+    assert paused[:2] + paused[3:] == ["paused", "paused", "asks wire 5?", ""]
     totals, *following = err.splitlines()
     said = (
         "1 of 3 histories is damaged: 1 with recoverable results, 1 awaiting_input; 1 waits for a "
@@ -261,25 +238,18 @@ def test_the_totals_of_a_scan_by_cause():
             count_report(found, report)
         return summary(found)
 
-    def thread(status, history=(), **facts):
-        defects = tuple(validate_messages(history))
-        evidence = facts.pop("evidence", None)
-        patch = patch_messages(history, evidence=evidence) if history else None
-        return ThreadReport("1", "", status, defects=defects, patch=patch, messages=3, **facts)
+    def damaged(*history, **options):
+        return ThreadReport("1", "", "damaged", patch=patch_messages(history, **options))
 
     call = [calls(("t", {}), id="a"), HumanMessage("x")]
     result = patch_messages(call).messages[1]
-    dead = [
-        *(thread("damaged", call), thread("damaged", call)),
-        thread("damaged", call, evidence={(0, 0): Finding("failed")}),
-        *(thread("damaged", [AIMessage("x"), result]), thread("damaged", [*call, result])),
-    ]
-    others = [thread("damaged"), thread("paused", age=3 * 86400.0), thread("paused", age=5.0)]
-    assert found_in(*dead, *others) == (
-        "6 of 8 histories are damaged: 1 failed, 2 unknown, 1 with orphaned results; 2 wait for "
+    failed = damaged(*call, evidence={(0, 0): Finding("failed")})
+    dead = (damaged(*call), damaged(*call), failed, damaged(AIMessage("x"), result))
+    pauses = [ThreadReport("1", "", "paused", messages=3, age=age) for age in (259200.0, 5.0)]
+    assert found_in(*dead, damaged(*call, result), *pauses) == (
+        "5 of 7 histories are damaged: 1 failed, 2 unknown, 1 with orphaned results; 2 wait for "
         "a human, the oldest for 3 days."
     )
-    assert found_in(thread("healthy")) == "0 of 1 histories are damaged."
     sub = ThreadReport("1", "sub", "unreadable")
     assert found_in(sub, sub) == "0 of 2 histories are damaged; 2 unreadable."
     assert found_in() == ""
@@ -317,21 +287,13 @@ def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):
     broken, paused, totals = map(json.loads, out.splitlines())
     assert (code, broken["status"], paused["status"]) == (1, "damaged", "paused")
     assert abs(datetime.now(UTC) - datetime.fromisoformat(broken["written"])) < timedelta(hours=1)
-    assert totals.pop("at") >= broken["written"]
-    assert totals == {
-        "database": path,
-        "totals": {
-            "histories": 3,
-            "damaged": 1,
-            "paused": 1,
-            "unreadable": 0,
-            "healthy": 1,
-            "paused_with_damage": 0,
-            "by_kind": {"recovered": 1, "awaiting_input": 1},
-        },
-    }
+    assert (totals["at"] >= broken["written"], totals["database"]) == (True, path)
+    counts = totals["totals"]
+    assert counts.pop("by_kind") == {"recovered": 1, "awaiting_input": 1}
+    assert counts.pop("paused_with_damage") == 0
+    assert counts == {"histories": 3, "damaged": 1, "paused": 1, "unreadable": 0, "healthy": 1}
     assert [change["kind"] for change in broken["changes"]] == ["recovered", "inserted"]
-    assert (paused["asks"], "patch" in broken) == (["wire 3?"], False)
+    assert (paused["asks"], "patch" in broken) == (["wire 5?"], False)
     assert printed == [0, 1, 1]
 
 
@@ -348,10 +310,11 @@ def test_a_line_says_at_times_how_far_a_scan_is(cli, path, monkeypatch):
 
 
 def test_the_exit_codes_of_a_scan(cli, path):
-    """0 if nothing is damaged, 1 for damage, 3 for what cannot be read; a pause is no damage."""
-    with closing(sqlite3.connect(path)) as conn, conn:
-        conn.execute("DELETE FROM checkpoints WHERE thread_id = 'broken'")
-        conn.execute("UPDATE checkpoints SET type = 'own' WHERE thread_id = 'healthy'")
+    """0 if nothing is damaged, 1 for damage; 3 for what cannot be read comes first, and says so."""
+    execute(path, "UPDATE checkpoints SET type = 'own' WHERE thread_id = 'healthy'")
+    code, _, err = cli("scan", path)
+    assert (code, "takes precedence over 1, which stands for: 1 damaged." in err) == (3, True)
+    execute(path, "DELETE FROM checkpoints WHERE thread_id = 'broken'")
     code, out, err = cli("scan", path)
     assert (code, ids_in(out)) == (3, ["healthy", "paused"])
     assert "healthy\tunreadable\t" in out
@@ -364,22 +327,11 @@ def test_the_exit_codes_of_a_scan(cli, path):
     assert "show DB THREAD" not in err
 
 
-def test_an_exit_code_hides_no_other_one(cli, path):
-    """A thread that cannot be read is 3, and a line says that damage was found too."""
-    with closing(sqlite3.connect(path)) as conn, conn:
-        conn.execute("UPDATE checkpoints SET checkpoint = x'c1' WHERE thread_id = 'healthy'")
-    code, _, err = cli("scan", path)
-    assert (code, "takes precedence over 1, which stands for: 1 damaged." in err) == (3, True)
-
-
 def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path):
     """Exit code 1 of scan, of show, and of a repair that leaves it; `abandon` repairs it."""
-    old = [HumanMessage("h0"), calls(("mail", {"to": "x"}), first=0, id="a0"), HumanMessage("h1")]
+    old = [HumanMessage("h0"), calls(MAIL, first=0, id="a0"), HumanMessage("h1")]
     with SqliteSaver.from_conn_string(path) as saver:
-        app = agent(saver, "old")
-        app.graph.update_state(app.config, {"messages": old}, as_node=START)
-        app.graph.update_state(app.config, {"messages": [BOTH]}, as_node="agent")
-        app.run(None)
+        write(write(agent(saver, "old"), old), [calls(WIRE)], "model").run(None)
     code, _, err = cli("scan", path, "old")
     assert (code, "1 waiting with damage" in err) == (1, True)
     assert cli("show", path, "old")[0] == 1
@@ -428,7 +380,7 @@ SELECTED = {
 def test_threads_are_selected(cli, path, monkeypatch):
     """By id, by patterns, by ids from the input, by status, and by time: five hours ago or now."""
     with SqliteSaver.from_conn_string(path) as saver:
-        saved = newest(saver, "paused")
+        saved = saver.get_tuple(thread("paused"))
         old = (datetime.now(UTC) - timedelta(hours=5, minutes=1)).isoformat()
         saver.put(saved.parent_config, {**saved.checkpoint, "ts": old}, saved.metadata, {})
     found = {}
@@ -461,9 +413,9 @@ def test_show_marks_defects_and_puts_the_patch_beside(cli, path):
     assert err.startswith("langgraph-patch: next for damaged: ")
     code, out, _ = cli("show", path, "paused")
     assert (code, "AS IT WOULD BE" in out) == (0, False)
-    assert re.search(r"^  asks +wire 3\? *$", out, re.MULTILINE)
+    assert re.search(r"^  asks +wire 5\? *$", out, re.MULTILINE)
     with SqliteSaver.from_conn_string(path) as saver:
-        agent(saver, "long").say("long " * 200)
+        write(agent(saver, "long"), [HumanMessage("long " * 200)], "model")
     code, out, err = cli("show", path, "long", "--all")
     assert (code, out.count("long"), err) == (0, 201, "")
 
@@ -472,9 +424,7 @@ def test_json_is_json_whatever_a_state_holds(cli, path):
     """The whole patch; NaN and infinity are no JSON, so they are printed as strings."""
     args = {"x": [float("nan"), -float("inf")]}
     with SqliteSaver.from_conn_string(path) as saver:
-        app = agent(saver, "nan")
-        update = {"messages": [calls(("t", args), id="a"), HumanMessage("x")]}
-        app.graph.update_state(app.config, update, as_node=START)
+        write(agent(saver, "nan"), [calls(("t", args), id="a"), HumanMessage("x")])
     code, out, _ = cli("show", path, "nan", "--json")
     assert (code, len(json.loads(out, parse_constant=pytest.fail)["patch"]["messages"])) == (1, 3)
     assert '["NaN", "-Infinity"]' in out
@@ -482,14 +432,15 @@ def test_json_is_json_whatever_a_state_holds(cli, path):
 
 def test_hostile_text_is_shown_as_text(cli, tmp_path):
     """No control character, no direction mark, no markup, no forged line."""
-    hostile = "\x1b[2Jgone\x07\u202e[red]x[/red]\r\nfake: healthy"
+    hostile = "\x1b[2Jgone\t\x07\u202e[red]x[/red]\r\nfake: healthy"
     path = tmp_path / "hostile.sqlite"
     with SqliteSaver.from_conn_string(str(path)) as saver:
-        break_thread(saver, hostile)
+        stored("abandoned", saver=saver, thread_id=hostile)
     for arguments in (["scan"], ["scan", "--json"], ["repair", "--all"], ["show", hostile]):
         code, out, err = cli(arguments[0], path, *arguments[1:])
         assert (code, "[red]x[/red]" in out) == (3 if "repair" in arguments else 1, True)
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]|^fake", out + err, re.MULTILINE)
+        assert {line.count("\t") for line in out.splitlines() if "show" not in arguments} <= {0, 4}
 
 
 def test_show_writes_a_page(cli, path, tmp_path):
@@ -502,7 +453,7 @@ def test_show_writes_a_page(cli, path, tmp_path):
     assert "Database " in file.read_text()
     code, out, _ = cli("show", path, "paused", "--html", other, "--json")
     assert (code, json.loads(out)["status"]) == (0, "paused")
-    assert "wire 3?" in other.read_text()
+    assert "wire 5?" in other.read_text()
 
 
 def test_a_page_replaces_nothing(cli, path, tmp_path):
@@ -554,8 +505,8 @@ def test_repair_apply_repairs_and_a_second_scan_is_clean(cli, path):
         broken, paused = agent(saver, "broken"), agent(saver, "paused")
         assert broken.say("x")["messages"][-1].text == "done"
         paused.resume()
-        assert paused.results == {"c1": "sent to bob", "c2": "wired 3: yes"}
-        assert paused.desk.did == {"wire 3": 1}
+        assert paused.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
+        assert paused.desk.did == {"wire 5": 1}
 
 
 def test_a_human_confirms_what_is_written(cli, path, monkeypatch):
@@ -579,7 +530,7 @@ def test_a_limit_repairs_a_first_few(cli, path, monkeypatch):
     """The others are left, counted, and found by the next run; a pause is listed, not counted."""
     with SqliteSaver.from_conn_string(path) as saver:
         for name in ("copy-1", "copy-2"):
-            break_thread(saver, name)
+            stored("abandoned", saver=saver, thread_id=name)
     how = ("repair", path, "--all", "--limit", 2, "--min-age", 0)
     code, out, err = cli(*how, "--apply")
     assert (code, out, "write 2 repairs to" in err) == (2, "", True)
@@ -623,14 +574,20 @@ def test_repair_skips_young_threads_and_exits_with_3(cli, path):
 def test_repair_refuses_what_it_would_flatten_unless_trusted(cli, path):
     """A class that is not loaded would be written back as a dict: refused, and how to go on."""
     with SqliteSaver.from_conn_string(path) as saver:
-        saved = newest(saver, "broken")
+        saved = saver.get_tuple(thread("broken"))
         values = {**saved.checkpoint["channel_values"], "who": Customer(name="bob")}
-        saver.put(saved.config, {**saved.checkpoint, "channel_values": values}, {}, {})
+        versions = {**saved.checkpoint["channel_versions"], "who": "1"}
+        changed = {**saved.checkpoint, "channel_values": values, "channel_versions": versions}
+        saver.put(saved.config, changed, {}, {})
     before = rows_of(path)
     code, out, _ = cli("repair", path, "broken", *APPLY)
     assert (code, rows_of(path) == before) == (3, True)
     assert f"--trust {__name__}:Customer" in out
     assert cli("repair", path, "broken", *APPLY, "--trust", f"{__name__}:Customer")[0] == 0
+    with open_database(path, trust=[(__name__, "Customer")]) as saver:
+        repaired = saver.get_tuple(thread("broken"))
+    assert repaired.metadata["langgraph_patch"] == "repair"
+    assert repaired.checkpoint["channel_values"]["who"] == Customer(name="bob")
 
 
 # --- undo --------------------------------------------------------------------------------
@@ -678,17 +635,41 @@ def test_undo_selects_as_repair_does(cli, path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", typing)
     code, _, err = cli("undo", path, "--thread", "p*", "--apply")
     assert (code, err.startswith(f"undo 1 repair in {path}? [y/N] ")) == (0, True)
-    with closing(sqlite3.connect(path)) as conn, conn:
-        conn.execute("UPDATE checkpoints SET checkpoint = x'c1' WHERE thread_id = 'broken'")
+    execute(path, "UPDATE checkpoints SET checkpoint = x'c1' WHERE thread_id = 'broken'")
     code, out, _ = cli("undo", path, "--all", *YES)
     assert (code, outcomes_in(out)) == (3, {"broken": "refused"})
 
 
-YES = ("--apply", "--yes")
+# --- demo --------------------------------------------------------------------------------
 
 
-def test_what_is_expected_is_not_masked(cli):
-    """The hint for a URI that is malformed names the forms that there are, and no password."""
-    code, _, err = cli("scan", "postgresql:/u:s3cret@h/db")
-    assert (code, "s3cret" in err) == (2, False)
-    assert "begins with postgresql:// or postgres:// (PostgreSQL)" in " ".join(err.split())
+def test_the_demo_shows_both_conversations_bare_and_patched(cli, monkeypatch):
+    """A bare thread dies, another pays a wrong amount; patched, both go on (D4). Signs, colours."""
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    code, out, err = cli("demo")
+    assert (code, err) == (0, "")
+    runs = re.split(r"^\d[ab]\. ", out, flags=re.MULTILINE)[1:]
+    assert [run.split("(")[0] for run in runs] == ["create_react_agent", "with_patching"] * 2
+    assert "ValueError: Found AIMessages with tool_calls that do not have" in runs[0]
+    assert "+ [tool] sent to bob" in runs[1]
+    assert '[ai] pay(p1) {"amount": 10}\n  [tool] paid 10\n' in runs[2]
+    assert "~ [ai] pay(p1) {}\n+ [tool] Tool call pay with id p1 was not run" in runs[3]
+    assert [re.findall(r"\[ai\] ([A-Z].*)", run) for run in runs] == [
+        [],
+        ["Bob has my mail. No money was wired."],
+        ["I paid 10."],
+        ["The payment was not made."],
+    ]
+    done = [re.findall("done in the world: (.*)", run) for run in runs]
+    assert done == [["a mail to bob"], ["a mail to bob"], ["a payment of 10"], ["nothing"]]
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "300"}.items():
+        monkeypatch.setenv(name, value)
+    shown = cli("demo")[1]
+    for line in (
+        "\x1b[32m+ [tool] sent to bob",
+        "\x1b[33m~ [ai] pay(p1) {}",
+        "\x1b[31m  ValueError",
+    ):
+        assert line in shown
+    assert re.sub(r"\x1b\[[\d;]*m", "", shown) == out

@@ -1,6 +1,6 @@
-"""A real LangGraph Server: its threads, the command line over it, and its streams.
+"""A real LangGraph Server: its threads, the command line over it, its streams, patched graphs.
 
-One process serves all tests. Its agent is a bare one, which a damaged history kills.
+One process serves all tests. The agent of most is a bare one, which a damaged history kills.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from langchain_core.messages import convert_to_messages
 from langgraph.pregel.remote import RemoteException, RemoteGraph
 from langgraph_sdk import get_client, get_sync_client
 from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
+from kit import lines
 from langgraph_patch import validate_messages
 from langgraph_patch.errors import StreamError, ThreadError
 from langgraph_patch.streaming import Turn, afinal_answers, final_answers, full_stream_checker
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.server import LangGraphServer
-from support.dev_server import running_server
+from support.placeholder_texts import CANCELLED, WAITED
+from support.stored_threads import thread
 from support.streams import left
 
 pytestmark = pytest.mark.xdist_group("server")
@@ -29,24 +32,17 @@ pytestmark = pytest.mark.xdist_group("server")
 SECONDS = 60
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A running server."""
-    with running_server(tmp_path_factory.mktemp("server"), "dev_app") as base:
-        yield base
-
-
 @pytest.fixture
-def client(url: str) -> Iterator[SyncLangGraphClient]:
+def client(dev_server: str) -> Iterator[SyncLangGraphClient]:
     """A synchronous client."""
-    with get_sync_client(url=url) as client:
+    with get_sync_client(url=dev_server) as client:
         yield client
 
 
 @pytest.fixture
-async def aclient(url: str) -> AsyncIterator[LangGraphClient]:
+async def aclient(dev_server: str) -> AsyncIterator[LangGraphClient]:
     """An asynchronous client."""
-    async with get_client(url=url) as client:
+    async with get_client(url=dev_server) as client:
         yield client
 
 
@@ -60,39 +56,38 @@ def says(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Talk:
-    """One thread of the server."""
+    """One thread of the server, and the graph that runs on it."""
 
     client: LangGraphClient
     id: str
+    graph: str
 
     @classmethod
-    async def begin(cls, client: LangGraphClient, *texts: str) -> Talk:
+    async def begin(cls, client: LangGraphClient, *texts: str, graph: str = "bare") -> Talk:
         """A new thread, with a run for each text."""
-        talk = cls(client, (await client.threads.create())["thread_id"])
+        talk = cls(client, (await client.threads.create())["thread_id"], graph)
         for text in texts:
             await talk.run(text)
         return talk
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The config of the thread."""
-        return {"configurable": {"thread_id": self.id}}
-
     async def start(self, text: str | None = None, **options: Any) -> str:
         """Start a run; its id."""
         options = {"input": says(text) if text else None, **options}
-        return (await self.client.runs.create(self.id, "bare", **options))["run_id"]
+        return (await self.client.runs.create(self.id, self.graph, **options))["run_id"]
 
-    async def run(self, text: str | None = None, **options: Any) -> str:
-        """A run from begin to end; its status."""
-        run_id = await self.start(text, **options)
+    async def end(self, run_id: str) -> str:
+        """Wait for a run to end; its status."""
         async with asyncio.timeout(SECONDS):
             await self.client.runs.join(self.id, run_id)
         return (await self.client.runs.get(self.id, run_id))["status"]
 
-    async def start_until_mailed(self) -> str:
+    async def run(self, text: str | None = None, **options: Any) -> str:
+        """A run from begin to end; its status."""
+        return await self.end(await self.start(text, **options))
+
+    async def start_until_mailed(self, text: str = "report") -> str:
         """Start a run of two tools, and return when one is finished and one is not."""
-        run_id = await self.start("report")
+        run_id = await self.start(text)
         async with asyncio.timeout(SECONDS):
             while True:
                 tasks = (await self.state())["tasks"]
@@ -104,14 +99,9 @@ class Talk:
         """The state."""
         return await self.client.threads.get_state(self.id)
 
-    async def messages(self) -> list[Any]:
-        """The messages of the newest checkpoint, without what its tasks wrote."""
-        found = await self.client.threads.get_history(self.id, limit=1)
-        return found[0]["values"]["messages"] if found else []
-
-    async def contents(self) -> list[str]:
-        """Their texts."""
-        return [message["content"] for message in await self.messages()]
+    async def lines(self) -> list[str]:
+        """A line for each stored message."""
+        return lines(convert_to_messages((await self.state())["values"]["messages"]))
 
     async def report(self, client: SyncLangGraphClient) -> Any:
         """What a scan says of it, which a service runs in a thread."""
@@ -120,10 +110,10 @@ class Talk:
         return report
 
 
-async def abandoned(talk: Talk) -> None:
-    """A human was asked, and wrote something else, twice."""
+async def abandoned(talk: Talk) -> str:
+    """A human was asked, and wrote something else."""
     await talk.run("wire")
-    assert [await talk.run("never mind"), await talk.run("hello?")] == ["error", "error"]
+    return await talk.run("never mind")
 
 
 async def cancelled(talk: Talk) -> None:
@@ -183,13 +173,14 @@ OTHERS = {paused: "paused", at_a_breakpoint: "paused", running: "healthy", answe
 """Threads that are not damaged, and what a scan says."""
 
 
-async def test_threads_of_a_server_are_read_and_not_written(client, aclient, cli, url):
+async def test_threads_of_a_server_are_read_and_not_written(client, aclient, cli, dev_server):
     """Broken threads, and no others, are found with what the record says; a repair is an error."""
     ways = [*BREAKS, *OTHERS]
     talks = dict(zip(ways, [await Talk.begin(aclient) for _ in ways], strict=True))
     await asyncio.gather(*(way(talk) for way, talk in talks.items()))
-    before = {way: await talk.messages() for way, talk in talks.items()}
-    reports = {report.thread_id: report for report in await asyncio.to_thread(scanned, client)}
+    before = {way: await talk.lines() for way, talk in talks.items()}
+    scanned = await asyncio.to_thread(list, scan_threads(client))
+    reports = {report.thread_id: report for report in scanned}
     found = {way: reports[talk.id].status for way, talk in talks.items()}
     assert found == {way: OTHERS.get(way, "damaged") for way in ways}
     patches = {way: reports[talks[way].id].patch for way in BREAKS}
@@ -200,18 +191,13 @@ async def test_threads_of_a_server_are_read_and_not_written(client, aclient, cli
     texts = [message.text for message in patches[abandoned].messages]
     assert "sent to bob" in texts
     with pytest.raises(ThreadError, match="Deploy the graph with with_patching"):
-        repair_thread(client, talks[failed].config)  # type: ignore[arg-type]
+        repair_thread(client, thread(talks[failed].id))  # type: ignore[arg-type]
     for command in (["repair", "--apply", "--yes"], ["repair"], ["undo"]):
-        code, out, err = cli(command[0], url, "--all", *command[1:])
+        code, out, err = cli(command[0], dev_server, "--all", *command[1:])
         assert (code, out, "Deploy the graph with with_patching" in err) == (2, "", True)
     talks.pop(running)
     before.pop(running)
-    assert {way: await talk.messages() for way, talk in talks.items()} == before
-
-
-def scanned(client: SyncLangGraphClient) -> list[Any]:
-    """All reports."""
-    return [*scan_threads(client)]
+    assert {way: await talk.lines() for way, talk in talks.items()} == before
 
 
 async def test_a_pause_in_a_subgraph(client, aclient):
@@ -235,27 +221,19 @@ async def test_a_pause_in_a_subgraph(client, aclient):
     assert (await talk.report(client)).status == "healthy"
 
 
-async def test_the_command_line_over_a_server(aclient, client, cli, url):
+async def test_the_command_line_over_a_server(aclient, client, cli, dev_server):
     """The commands that read, with the URL of a server."""
     said = {"damaged": ["wire", "never mind"], "paused": ["wire"], "healthy": ["hi"]}
     ids = [(await Talk.begin(aclient, *texts)).id for texts in said.values()]
-    broken, waiting, _ = ids
-
-    def found(*arguments: Any) -> tuple[int, set[str]]:
-        code, out, _ = cli("scan", url, *arguments)
-        return code, {line.split("\t")[0] for line in out.splitlines()[1:]}
-
-    def shown() -> list[Any]:
-        lines = [json.loads(cli("show", url, each, "--json")[1]) for each in ids]
-        return [(line["status"], line["messages"]) for line in lines]
-
-    assert found(*ids) == (1, {broken, waiting})
-    assert found(*ids, "--status", "damaged", "--since", "1h") == (1, {broken})
-    assert [status for status, _ in shown()] == list(said)
-    code, out, _ = cli("scan", url, broken, "00000000-0000-0000-0000-000000000000")
+    for options, wanted in (((), ids[:2]), (("--status", "damaged", "--since", "1h"), ids[:1])):
+        code, out, _ = cli("scan", dev_server, *ids, *options)
+        assert (code, {line.split("\t")[0] for line in out.splitlines()[1:]}) == (1, {*wanted})
+    shown = [json.loads(cli("show", dev_server, each, "--json")[1]) for each in ids]
+    assert [each["status"] for each in shown] == list(said)
+    code, out, _ = cli("scan", dev_server, ids[0], "00000000-0000-0000-0000-000000000000")
     assert (code, "Thread with ID 00000000-" in out) == (3, True)
     # A graph that is gone, and ids that the server refuses in its own ways.
-    gone = Talk(aclient, (await aclient.threads.create(graph_id="gone"))["thread_id"])
+    gone = Talk(aclient, (await aclient.threads.create(graph_id="gone"))["thread_id"], "gone")
     assert "Graph 'gone' not found" in (await gone.report(client)).reason
     assert [each.status for each in scan_threads(client, thread_ids=["nope"])] == ["unreadable"]
 
@@ -325,3 +303,52 @@ def test_a_sync_client_has_other_parts_on_request(client):
     events = {item.event for item in shown if hasattr(item, "event")}
     assert {"metadata", "updates", "values"} <= events
     assert left([item for item in shown if not hasattr(item, "event")]) == SUNNY
+
+
+# --- patched graphs -------------------------------------------------------------------------
+
+TEXTS = {
+    "report": CANCELLED.format("print_report", "report"),
+    "ask": WAITED.format("ask_later", "ask"),
+    "wire": WAITED.format("wire_money", "wire"),
+}
+"""What the model reads of the call beside the mail, by the word that the human says."""
+
+
+async def interrupt(talk: Talk) -> str:
+    """Double texting with `interrupt`: the running tool is cancelled."""
+    first = await talk.start_until_mailed("report")
+    status = await talk.run("never mind", multitask_strategy="interrupt")
+    assert await talk.end(first) == "interrupted"
+    return status
+
+
+async def enqueue(talk: Talk) -> str:
+    """Double texting with `enqueue`: the first run pauses, the second finds its calls open."""
+    first = await talk.start_until_mailed("ask")
+    status = await talk.run("never mind", multitask_strategy="enqueue")
+    assert await talk.end(first) == "success"  # so the server calls a run that waits
+    return status
+
+
+@pytest.mark.parametrize(
+    ("play", "word"), [(interrupt, "report"), (enqueue, "ask"), (abandoned, "wire")]
+)
+async def test_the_bare_graph_fails_and_the_patched_ones_go_on(aclient, play, word):
+    """The sent mail is recovered, the model reads what is known of the other call, twice.
+
+    An agent that is a node adds its abandoned turn before the message that abandons it.
+    """
+    graphs = ["bare", "patched", "by_middleware", *["patched_parent"] * (play is abandoned)]
+    talks = [await Talk.begin(aclient, graph=graph) for graph in graphs]
+    statuses = await asyncio.gather(*(play(talk) for talk in talks))
+    assert statuses == ["error", *["success"] * (len(graphs) - 1)]
+    bare, *patched = talks
+    assert not any("sent to bob" in line for line in await bare.lines())
+    results = [f"tool mail-{word}: sent to bob", f"tool {word}: {TEXTS[word]}"]
+    expected = [f"human: {word}", f"ai mail-{word} {word}: ", *results]
+    for talk in patched:
+        assert await talk.lines() == [*expected, "human: never mind", "ai: re: never mind"]
+        # The thread does not only survive one message.
+        assert await talk.run("hello") == "success"
+        assert (await talk.lines())[6:] == ["human: hello", "ai: re: hello"]

@@ -92,11 +92,10 @@ def test_the_page_shows_what_is_printed(tmp_path):
 
 
 @pytest.mark.xdist_group("postgres")
-def test_the_page_on_postgresql_shows_what_is_printed(tmp_path, monkeypatch):
+def test_the_page_on_postgresql_shows_what_is_printed(postgres, tmp_path, monkeypatch):
     """The same, with a PostgreSQL server."""
-    with running_postgres() as server:
-        monkeypatch.setenv("DATABASE_URI", server.make())
-        assert settled(played(POSTGRES, tmp_path)) == settled(POSTGRES.read_text("utf-8"))
+    monkeypatch.setenv("DATABASE_URI", postgres.make())
+    assert settled(played(POSTGRES, tmp_path)) == settled(POSTGRES.read_text("utf-8"))
 
 
 if __name__ == "__main__":

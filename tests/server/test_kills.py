@@ -1,4 +1,4 @@
-"""Killed, timed out, or in PostgreSQL: what was recorded is neither lost nor done twice."""
+"""Processes that are killed or timed out: what was recorded is neither lost nor done twice."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import StructuredTool, tool
-from langgraph.checkpoint.postgres import PostgresSaver
-from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.types import interrupt
 
 from kit import Agent, Desk, calls, results_in
 from langgraph_patch import validate_messages, with_patching
-from support.databases import running_postgres
+from langgraph_patch.threads import repair_thread, undo_repair
+from langgraph_patch.threads.opening import open_database
+from support.databases import open_saver, rows_of
 from support.paths import ENVIRONMENT
 from support.placeholder_texts import FAILED, UNKNOWN, WAITED
+from support.stored_threads import results, scanned, stored, thread
+from support.thread_laws import NOW
 
 BATCH = [("work", {"number": number}) for number in range(6)]
 FOUR = [("work", {"number": 0}), ("wire", {}), ("boom", {}), ("hang", {})]
@@ -173,35 +175,33 @@ def test_f03_four_siblings_of_a_killed_process(kind, durability, tmp_path):
     assert Counter(done_in(tmp_path)) == {"begun": 1, "c0": 1, "raises": 1}
 
 
-TURN = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
+async def aslow() -> str:
+    """Take for ever."""
+    await asyncio.sleep(20)
+    return "never"
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_step_that_timed_out(*, asynchronous: bool):
+def slow() -> str:
+    """Take longer than the time limit."""
+    time.sleep(2)
+    return "slowly"
+
+
+@pytest.mark.parametrize("late", [{"coroutine": aslow}, {"func": slow}], ids=["async", "sync"])
+def test_a_step_that_timed_out(late: Any):
     """A task is cut off and its cancellation is recorded; a thread finishes behind the error.
 
     If its result comes in time, LangGraph records it, and the repair recovers it.
     """
 
-    def slow() -> str:
-        """Take longer than the time limit."""
-        time.sleep(2)
-        return "slowly"
-
-    async def aslow() -> str:
-        """Take for ever."""
-        await asyncio.sleep(20)
-        return "never"
-
     def build(model: Any, tools: Any, saver: Any) -> Any:
-        late: Any = {"coroutine": aslow} if asynchronous else {"func": slow}
         own = StructuredTool.from_function(name="slow", description="Be slow.", **late)
         bare = create_agent(model, [tools[0], own], checkpointer=saver)
         bare.step_timeout = 1.0
         return with_patching(bare)
 
     script = calls(("mail", {"to": "bob"}), ("slow", {}))
-    agent = Agent(build, script, asynchronous=asynchronous)
+    agent = Agent(build, script, asynchronous="coroutine" in late)
     with pytest.raises(TimeoutError):
         agent.say("go")
     recorded = "slowly" in repr([r.pending_writes for r in agent.graph.checkpointer.list(None)])
@@ -210,29 +210,112 @@ def test_a_step_that_timed_out(*, asynchronous: bool):
     if recorded:
         assert agent.read["c2"] == "slowly"
     else:
-        assert ("a cancellation was recorded" in agent.read["c2"]) is asynchronous
+        assert ("a cancellation was recorded" in agent.read["c2"]) is agent.asynchronous
 
 
-async def play(kind: str, saver: Any, *, asynchronous: bool = False) -> dict[str, str]:
-    """What is stored of an abandoned turn."""
-    agent = Agent(kind, TURN, saver=saver)
-    agent.config = {"configurable": {"thread_id": f"{kind}, {asynchronous}"}}
-    for text in ("pay bob", "never mind"):
-        if asynchronous:
-            final = await agent.graph.ainvoke({"messages": [HumanMessage(text)]}, agent.config)
-        else:
-            final = agent.say(text)
-    return results_in(final["messages"])
+# --- the commands ----------------------------------------------------------------------------
+
+REPAIRS = """
+import os, shutil, signal, sqlite3, sys
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph_patch.threads import repair_thread
+from support.stored_threads import thread
+
+[database] = sys.argv[1:]
+
+def repair(path, fatal):
+    conn = sqlite3.connect(path, check_same_thread=False)
+    saver = SqliteSaver(conn)
+    saver.setup()
+    statements = []
+
+    def count(statement):
+        statements.append(statement)
+        if len(statements) == fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    conn.set_trace_callback(count)
+    repair_thread(saver, thread(), min_age=0, on_pause="abandon")
+    return len(statements)
+
+for fatal in range(1, repair(shutil.copy(database, f"{database}.0"), 0) + 1):
+    path = shutil.copy(database, f"{database}.{fatal}")
+    child = os.fork()
+    if child == 0:
+        repair(path, fatal)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+"""
+
+STORED = """
+import os, signal, sys
+from langgraph.checkpoint.sqlite import SqliteSaver
+from support.stored_threads import stored
+with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
+    stored("abandoned", saver=saver)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
-async def test_postgresql():
-    """Its filters are not relied on: the turn of each level is found, and no other."""
-    with running_postgres() as server:
-        uri = server.make()
-        for kind in ("node", "three_levels"):
-            with PostgresSaver.from_conn_string(uri) as saver:
-                found = await play(kind, saver)
-            async with AsyncPostgresSaver.from_conn_string(uri) as saver:
-                assert await play(kind, saver, asynchronous=True) == found
-            assert found["c1"] == "sent to bob"
-            assert found["c2"] == WAITED.format("wire", "c2")
+def run(code, *arguments):
+    """Run Python code in a process of its own."""
+    command = [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT, check=False, capture_output=True)  # noqa: S603 - our own code
+
+
+@pytest.mark.parametrize(("kind", "way"), [("agent", "abandoned"), ("delta", "killed")])
+def test_a_repair_that_is_killed_at_any_statement(kind, way, tmp_path):
+    """The thread is unchanged or repaired; the next repair repairs it once, and can be undone."""
+    path = tmp_path / "db"
+    with open_saver(str(path)) as saver:
+        stored(way, kind, saver)
+    before = rows_of(str(path))["1"]
+    done = run(REPAIRS, path)
+    assert done.returncode == 0, done.stderr
+    added = []
+    for copy in (each for each in tmp_path.iterdir() if each.suffix[1:].isdigit()):
+        added.append(len(rows_of(str(copy))["1"] - before))
+        with open_saver(str(copy)) as saver:
+            made = stored("new", kind, saver)
+            assert repair_thread(saver, thread(), **NOW).outcome in ("repaired", "healthy")
+            assert results(made.history)[0] == "sent to bob"
+            assert validate_messages(made.history) == []
+            assert len(rows_of(str(copy))["1"] - before) == 1
+            undo_repair(saver, thread())
+        assert rows_of(str(copy))["1"] == before
+    assert len(added) > 5
+    assert set(added) == {0, 1}
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_c5_the_log_of_a_process_that_was_killed(is_copy, tmp_path):
+    """It is read. Where Python can, the file and the log stay; a copy leaves no file behind."""
+    path = tmp_path / "db"
+    run(STORED, path)
+    if is_copy:
+        Path(f"{path}-shm").unlink()
+
+    def files():
+        return {
+            each.name: each.read_bytes() for each in tmp_path.iterdir() if "-shm" not in each.name
+        }
+
+    before = files()
+    assert sorted(before) == ["db", "db-wal"]
+    with open_database(str(path)) as saver:
+        assert scanned(saver) == [("1", "damaged")]
+    if is_copy or sys.version_info < (3, 12):
+        assert [*files()] == ["db"]
+    else:
+        assert files() == before
+
+
+def test_a_reader_may_stop_reading(tmp_path):
+    """A pipe that is closed is no error."""
+    path = tmp_path / "db"
+    with open_saver(str(path)) as saver:
+        stored("abandoned", saver=saver)
+    shell = f"{sys.executable} -m langgraph_patch scan '{path}' --json | true; exit $PIPESTATUS"
+    bash = ["/bin/bash", "-c", shell]
+    done = subprocess.run(bash, capture_output=True, check=False, env=ENVIRONMENT)  # noqa: S603 - our own
+    assert (done.returncode, b"Traceback" in done.stderr) == (141, False)

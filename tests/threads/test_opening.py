@@ -10,19 +10,12 @@ from pathlib import Path
 import ormsgpack
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
-from pydantic import BaseModel
 
-from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads import opening, repair_thread, scan_threads
 from langgraph_patch.threads.opening import open_database
 from support.databases import execute, open_saver
 from support.stored_threads import stored, thread
-
-
-class Customer(BaseModel):
-    """A class of an application."""
-
-    name: str
 
 
 @pytest.fixture(scope="module")
@@ -126,22 +119,6 @@ def test_a_row_that_names_a_function_and_a_pickle_execute_nothing(path, tmp_path
     assert touched.exists(), "the row must be one that would run"
 
 
-def test_classes_of_an_application_are_loaded_if_trusted(path):
-    """An untrusted class comes back as a dict; the serializer of the application decides alone."""
-    with open_saver(path) as saver:
-        saved = saver.get_tuple(thread())
-        values = {**saved.checkpoint["channel_values"], "who": Customer(name="bob")}
-        saver.put(saved.config, {**saved.checkpoint, "channel_values": values}, {}, {})
-        serde = saver.serde
-    for options, expected in (
-        ({}, {"name": "bob"}),
-        ({"trust": [(__name__, "Customer")]}, Customer(name="bob")),
-        ({"serde": serde}, Customer(name="bob")),
-    ):
-        with open_database(path, **options) as saver:
-            assert saver.get_tuple(thread()).checkpoint["channel_values"]["who"] == expected
-
-
 COLUMNS = (
     "thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata"
 )
@@ -222,21 +199,8 @@ def test_what_is_no_database_of_threads_is_named(tmp_path, path):
     execute(path, "DELETE FROM checkpoints")
     with pytest.raises(ThreadError, match="holds no checkpoint: there is nothing to read"):
         found(path)
-
-
-def test_a_name_that_is_no_database_is_one_line_without_its_password():
-    """Null characters, absurd lengths, and URIs of other databases."""
-    for target, expected in (
-        ("a\0b", "is no file: expected a SQLite database"),
-        ("x" * 5000, "is no file: expected a SQLite database"),
-        ("mysql://u:secret@h/db", "expected a URI that begins with postgresql:// or postgres://"),
-        ("host=h PASSWORD = secret", "This is not a supported database"),
-        ("postgresql+psycopg://u:secret@h/db", "This is not a supported database"),
-        ("https://u:secret@h", "the environment variable LANGGRAPH_HEADERS"),
-        ("u:secret@h/db", "This is not a supported database"),
-        ("postgresql:/u:secret@h/db", "This is not a supported database"),
-    ):
-        with pytest.raises((ThreadError, OptionError), match=expected) as raised:
-            found(target)
-        assert "secret" not in str(raised.value)
+    for name in ("a\0b", "x" * 5000, "host=h PASSWORD = secret"):
+        with pytest.raises(ThreadError, match=r"is no file: expected|not a supported") as raised:
+            found(name)
         assert len(str(raised.value)) < 400
+        assert "secret" not in str(raised.value)

@@ -10,26 +10,25 @@ import pytest
 from langchain.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.messages import RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import interrupt
-from pydantic import BaseModel
 
 from kit import Agent, calls
 from langgraph_patch import validate_messages
 from langgraph_patch._langgraph_storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
+from langgraph_patch.evidence import recover
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads.stage import are_same
 from support.databases import rows_of
 from support.faults import Faults, each_fault, result_of
 from support.stored_threads import (
     ENDED,
     MAIL,
     UNKNOWN,
-    WAITED,
     WIRE,
     results,
     stored,
@@ -99,8 +98,9 @@ def changed(saver, *, metadata=None, **values):
 
 
 @pytest.mark.parametrize("shape", ODD_CALLS)
-def test_e2_calls_that_are_incomplete_or_not_listed(shape, path, saver):
+def test_e2_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypatch):
     """In each shape that a scan reports, in SQLite and in memory."""
+    monkeypatch.setattr(recover, "_RETRY_SECONDS", ())  # no result is being written
     check_odd_call(saver, shape, lambda: rows_of(path), "1")
     check_odd_call(InMemorySaver(), shape, lambda: None, "1")
 
@@ -127,9 +127,6 @@ def test_f15_an_abandoned_pause_keeps_what_has_just_finished(kind, expected, sav
     made = stored("paused", kind, saver)
     repair = repair_thread(saver, thread(), **ABANDON)
     assert (repair.outcome, repair.patch.messages) == ("repaired", made.history)
-    assert [c.kind for c in repair.patch.changes].count("recovered") == expected.count(
-        "sent to bob"
-    )
     assert [(c.index, c.name) for c in repair.patch.changes] == [(1, "mail"), (1, "wire")]
     made.say("next")
     assert results(made.history) == expected
@@ -166,13 +163,14 @@ def test_f05_a_young_thread_may_have_a_tool_running(path, saver):
     before = rows_of(path)
     for age, options in ((60, {}), (30, {"min_age": 30})):
         repair = repair_thread(saver, thread(), **options)
-        assert (repair.outcome, repair.skipped) == ("young", True)
-        assert repair.reason == (
-            f"its newest checkpoint is 0 s old and a tool may be running: wait until it is {age} "
-            f"s old, or lower min_age"
+        assert repair.skipped
+        assert str(repair) == (
+            f"'1': young - its newest checkpoint is 0 s old and a tool may be running: wait until "
+            f"it is {age} s old, or lower min_age"
         )
     assert rows_of(path) == before
-    assert repair_thread(saver, thread(), min_age=0, dry_run=True).outcome == "planned"
+    planned = repair_thread(saver, thread(), min_age=0, dry_run=True)
+    assert (planned.outcome, planned.skipped) == ("planned", False)
     for ts, outcome in (
         ("2999-01-01T00:00:00+00:00", "young"),
         ("soon", "young"),
@@ -183,7 +181,7 @@ def test_f05_a_young_thread_may_have_a_tool_running(path, saver):
 
 
 def test_the_options_of_a_patch_reach_it(saver):
-    """`placeholder`, `recover`, `messages_key` and `reconcile`."""
+    """`placeholder`, `recover` and `reconcile`; what a function of the caller raises comes out."""
     stored("abandoned", saver=saver)
 
     def planned(**options):
@@ -192,12 +190,8 @@ def test_the_options_of_a_patch_reach_it(saver):
 
     assert planned(placeholder="gone") == ["sent to bob", "gone"]
     assert planned(recover=False) == [UNKNOWN.format("mail", "c1"), UNKNOWN.format("wire", "c2")]
-    assert planned(reconcile={"wire": lambda call: f"{call.tool_call_id} paid"}) == [
-        "sent to bob",
-        "c2 paid",
-    ]
-    with pytest.raises(GraphError, match="'chat'"):
-        planned(messages_key="chat")
+    paid = planned(reconcile={"wire": lambda call: f"{call.tool_call_id} paid"})
+    assert paid == ["sent to bob", "c2 paid"]
     with pytest.raises(KeyError, match="wire"):
         planned(placeholder=lambda call: {}[call.name])
 
@@ -224,17 +218,13 @@ def test_a_wrong_argument_is_an_error_that_names_it(path, saver):
         (saver, thread("no"), {}, ThreadError, r"There is no thread 'no'\."),
         (saver, {}, {}, ThreadError, "{} names no thread: expected configurable.thread_id"),
         (saver, "1", {}, ThreadError, "'1' names no thread"),
-        (saver, {"configurable": None}, {}, ThreadError, "names no thread"),
         (saver, {"configurable": {"thread_id": None}}, {}, ThreadError, "names no thread"),
         (saver, thread(checkpoint_ns="child"), {}, ThreadError, "'1' in namespace 'child'"),
         (saver, thread(checkpoint_ns="a:1"), {}, ThreadError, "'a:1' .* no later run reads it"),
         (saver, thread(), {"on_pause": "drop"}, OptionError, "on_pause='drop': expected 'keep'"),
         (saver, thread(), {"min_age": float("nan")}, OptionError, "min_age=nan: expected sec"),
-        (saver, thread(), {"min_age": float("inf")}, OptionError, "min_age=inf"),
-        *(
-            (saver, thread(), {flag: "no"}, OptionError, f"{flag}='no': expected True or False")
-            for flag in ("dry_run", "recover")
-        ),
+        (saver, thread(), {"dry_run": "no"}, OptionError, "dry_run='no': expected True or False"),
+        (saver, thread(), {"recover": "no"}, OptionError, "recover='no': expected True or False"),
         (saver, thread(), {"min_age": "60"}, OptionError, "min_age='60'"),
         (saver, thread(), {"messages_key": 7}, OptionError, "messages_key=7: expected the name"),
         (saver, thread(), {"messages_key": "chat"}, GraphError, "'chat'"),
@@ -272,48 +262,43 @@ class Noted(MessagesState):
     count: int
 
 
-def noting(beside, saver=None):
-    """A thread whose tool waits, beside other nodes."""
+def noting(side, saver):
+    """A thread whose tool waits, beside another node."""
     builder = StateGraph(Noted).add_node("model", lambda _: {"messages": [calls(WIRE)]})
-    builder.add_node("tools", lambda _: interrupt("sure?"))
-    builder.add_edge(START, "model").add_edge("model", "tools")
-    for name, node in beside.items():
-        builder.add_node(name, node).add_edge("model", name)
-
-    def build(model, tools, saver):
-        return builder.compile(checkpointer=saver)
-
-    made = Agent(build, saver=saver)
-    made.run({"messages": [HumanMessage("go")], "notes": ["one"]})
-    return made
+    builder.add_node("tools", lambda _: interrupt("sure?")).add_node("side", side)
+    builder.add_edge(START, "model").add_edge("model", "tools").add_edge("model", "side")
+    graph = builder.compile(checkpointer=saver)
+    graph.invoke({"messages": [HumanMessage("go")], "notes": ["one"]}, thread())
 
 
-def test_what_only_the_application_can_apply_is_refused(path, saver):
-    """A finished task wrote a note beside the pause: it is neither lost nor written wrongly."""
-    noting({"side": lambda _: {"notes": ["two"], "count": 2}}, saver)
+APPLICATIONS = (
+    "finished tasks wrote the state key 'count', 'notes': with with_patching, the next message "
+    "repairs it and restores that"
+)
+
+
+@pytest.mark.parametrize(
+    ("side", "expected"),
+    [
+        (lambda _: {"notes": ["two"], "count": 2}, APPLICATIONS),
+        (
+            lambda state: {"messages": [RemoveMessage(id=state["messages"][0].id)]},
+            "1 of its 2 messages would be lost",
+        ),
+    ],
+    ids=["state keys", "a message"],
+)
+def test_what_a_repair_would_lose_is_refused(side, expected, path, saver):
+    """A finished task beside the pause wrote notes, or removed a message: nothing is written."""
+    noting(side, saver)
     outcome, reason = check_unchanged(path, lambda: repaired(saver, **ABANDON))
-    assert outcome == "refused"
-    assert reason == (
-        "finished tasks wrote the state key 'count', 'notes': with with_patching, the next message "
-        "repairs it and restores that"
-    )
-
-
-def test_no_message_may_be_lost(path, saver):
-    """A finished node beside the pause removes one."""
-
-    def remove(state):
-        return {"messages": [RemoveMessage(id=state["messages"][0].id)]}
-
-    noting({"side": remove}, saver)
-    outcome, reason = check_unchanged(path, lambda: repaired(saver, **ABANDON))
-    assert (outcome, reason.partition(":")[0]) == ("refused", "1 of its 2 messages would be lost")
+    assert (outcome, reason.startswith(expected)) == ("refused", True)
 
 
 def test_c9_what_langgraph_cannot_apply_is_refused_and_named(path, saver):
     """A finished task removes a message that there is not: the reason has LangGraph's error."""
     with pytest.raises(ValueError, match="doesn't exist"):
-        noting({"side": lambda _: {"messages": [RemoveMessage(id="gone")]}}, saver)
+        noting(lambda _: {"messages": [RemoveMessage(id="gone")]}, saver)
     outcome, reason = check_unchanged(path, lambda: repaired(saver, **ABANDON))
     assert (outcome, "ValueError: Attempting to delete a message" in reason) == ("refused", True)
     assert reason.startswith("LangGraph cannot apply what its finished tasks wrote: ")
@@ -334,29 +319,6 @@ def test_a_message_that_no_superstep_has_read_is_not_lost(kind, path, saver):
     write(stored("abandoned", kind, saver), [HumanMessage("late")], "__input__")
     found = check_unchanged(path, lambda: repaired(saver))
     assert (found[0], "continue it with invoke(None) first" in found[1]) == ("refused", True)
-
-
-class Customer(BaseModel):
-    """A class of an application."""
-
-    name: str
-
-
-def test_a_class_that_was_not_loaded_is_not_written_back(path, saver):
-    """It would become a dict: the reason names the class."""
-    stored("abandoned", saver=saver)
-    changed(saver, channel_values={"who": Customer(name="bob")}, channel_versions={"who": "1"})
-    with closing(sqlite3.connect(path, check_same_thread=False)) as conn:
-        strict = SqliteSaver(conn, serde=JsonPlusSerializer(allowed_msgpack_modules=None))
-        found = check_unchanged(path, lambda: repaired(strict))
-    named = f"{__name__}:Customer"
-    assert found == (
-        "refused",
-        (
-            f"its state holds classes that were not loaded ({named}): allow them in the serializer "
-            f"of the checkpointer (--trust {named})"
-        ),
-    )
 
 
 def test_c6_checkpoint_ids_that_are_not_langgraphs(path, saver):
@@ -426,27 +388,22 @@ def test_names_that_no_graph_has_change_nothing(node, path, saver):
 # --- final placeholders ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("late", [True, False])
-def test_a_final_placeholder_gives_way_to_what_states_more(late, saver):
+def test_a_final_placeholder_gives_way_to_what_states_more(saver):
     """The tool of a pause that was answered elsewhere ended after two searches."""
     made = Agent("create_agent", calls(MAIL, WIRE), saver=saver)
     made.say("go")
     paused = saver.get_tuple(thread())
     for text in ("never mind", "hello?", "well"):
         made.say(text)
-    assert [r.status for r in scan_threads(saver)] == ["healthy"]
-    if late:
-        [task] = {task for task, channel, _ in paused.pending_writes if channel == "__interrupt__"}
-        result = ToolMessage("wired after all", tool_call_id="c2", name="wire")
-        saver.put_writes(paused.config, [("messages", [result])], task)
-    expected = "'1': repaired - recovered 'wire' 'c2'" if late else "'1': healthy"
-    [report] = scan_threads(saver)
-    assert str(report) == expected.replace("repaired", "damaged")
+    assert [str(report) for report in scan_threads(saver)] == ["'1': healthy"]
+    [task] = {task for task, channel, _ in paused.pending_writes if channel == "__interrupt__"}
+    result = ToolMessage("wired after all", tool_call_id="c2", name="wire")
+    saver.put_writes(paused.config, [("messages", [result])], task)
+    expected = "'1': repaired - recovered 'wire' 'c2'"
+    assert [str(r) for r in scan_threads(saver)] == [expected.replace("repaired", "damaged")]
     assert str(repair_thread(saver, thread(), min_age=0)) == expected
-    text = "wired after all" if late else WAITED.format("c2")
-    assert made.results == {"c1": "sent to bob", "c2": text}
     made.say("and now?")
-    assert made.read["c2"] == text
+    assert made.read == {"c1": "sent to bob", "c2": "wired after all"}
 
 
 # --- subgraphs -----------------------------------------------------------------------------
@@ -455,17 +412,12 @@ def test_a_final_placeholder_gives_way_to_what_states_more(late, saver):
 INNER = thread(checkpoint_ns="delegate")
 
 
-def test_a_pause_inside_a_subgraph_is_live_as_long_as_the_root_waits(saver):
-    """Root and child report one pause, and neither is repaired."""
-    stored("paused", "stateful_child", saver)
+def test_f21_a_subgraph_that_keeps_its_own_history(path, saver):
+    """Its pause is live as long as the root waits; then it is damage in its own namespace."""
+    made = stored("paused", "stateful_child", saver)
     found = [(r.namespace, r.status, r.asks) for r in scan_threads(saver)]
     assert found == [("", "paused", ("wire 5?",)), ("delegate", "paused", ("wire 5?",))]
     assert repaired(saver, INNER)[0] == "paused"
-
-
-def test_f21_a_subgraph_that_keeps_its_own_history(path, saver):
-    """A pause that nobody can answer is damage in its own namespace."""
-    made = stored("paused", "stateful_child", saver)
     builder = StateGraph(MessagesState).add_edge(START, "delegate")
     builder.add_node("delegate", lambda _: {"messages": [AIMessage("later")]})
     builder.compile(checkpointer=saver).invoke({"messages": [HumanMessage("no")]}, thread())
@@ -511,6 +463,36 @@ def test_a_checkpoint_that_is_not_read_back_as_it_was_written_is_deleted(path):
         stored("abandoned", saver=saver)
         reason = "the database did not return what was written to it"
         assert check_unchanged(path, lambda: repaired(saver)) == ("refused", reason)
+
+
+class Odd:
+    """A value that refuses to be compared, as an array does."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        raise RuntimeError("no")
+
+    __hash__ = None
+
+
+def test_what_is_read_back_is_compared_by_its_contents():
+    """Also what cannot be compared; a message with another id, or in another place, is another."""
+    for one, other, expected in (
+        (float("nan"), float("nan"), True),
+        (float("nan"), 1.0, False),
+        (Odd(1), Odd(1), True),
+        (Odd(1), Odd(2), False),
+        ({"a": 1, "b": (Odd(1), 2)}, {"b": [Odd(1), 2], "a": 1}, True),
+        ({"a": 1}, {"a": True}, False),
+    ):
+        first, second = (
+            ToolMessage("r", tool_call_id="c", id="1", artifact=a) for a in (one, other)
+        )
+        assert are_same([first, first], [first, second]) == expected
+        assert not are_same([first], [first.model_copy(update={"id": "2"})])
+        assert not are_same([first, second], [first])
 
 
 # --- checkpointers that fail -----------------------------------------------------------------

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
+from langgraph.types import Interrupt
 from langgraph_sdk import get_client
 from langgraph_sdk.client import SyncLangGraphClient
 
@@ -196,12 +197,7 @@ def test_e3_a_server_that_fails_ends_a_scan(server, client):
             assert is_store_failure(raised.value)
             [error] = [e for e in chain_of(raised.value) if isinstance(e, StoreError)]
             assert str(error).startswith(text)
-            assert str(error).endswith(f"again later ({status} {error_text(status)}: no).")
-
-
-def error_text(status: int) -> str:
-    """What HTTP calls a status."""
-    return HTTPStatus(status).phrase
+            assert str(error).endswith(f"again later ({status} {HTTPStatus(status).phrase}: no).")
 
 
 def test_a_thread_that_the_server_cannot_read_does_not_end_a_scan(server, client):
@@ -217,14 +213,12 @@ def test_a_thread_that_the_server_cannot_read_does_not_end_a_scan(server, client
 
 def test_e9_an_answer_for_another_thread_is_refused(server, client):
     """It would be called damaged, or healthy, by the state of the other one."""
-    server.answers["history"] = [{**state(0, DAMAGED), "checkpoint": {"thread_id": "u", **ID}}]
+    other = {"thread_id": "u", "checkpoint_id": "c0"}
+    server.answers["history"] = [{**state(0, DAMAGED), "checkpoint": other}]
     assert "was asked for thread 't' and answered for 'u'" in reason(client)
     server.answers = {"thread": {"thread_id": "u", "status": "idle"}}
     server.states = [state(0, DAMAGED, task())]
     assert "was asked for thread 't' and answered for 'u'" in reason(client)
-
-
-ID = {"checkpoint_id": "c0"}
 
 
 def test_a_server_is_never_written_to(server, client):
@@ -243,33 +237,19 @@ def test_what_is_no_langgraph_server_is_named(server, client):
     with pytest.raises(ThreadError, match="with https where it needs that"):
         scanned(client)
     del server.answers["count"]
-    for content in (
-        b"<html>Log in</html>",
-        b"null",
-        b'["t1"]',
-        b'[{"id": 3}]',
-        b"\xff",
-        b"[" * 99_999,
-    ):
+    expected = r"its answer is not the expected one .*URL of a L"
+    for content in (b"<html>Log in</html>", b"null", b'["t1"]', b'[{"id": 3}]', b"[" * 99_999):
         server.answers["search"] = Reply(pieces=[content])
-        with pytest.raises(
-            ThreadError, match=r"its answer is not the expected one .*URL of a L"
-        ) as raised:
+        with pytest.raises(ThreadError, match=expected) as raised:
             scanned(client)
         assert "\n" not in str(raised.value)
 
 
 def test_an_odd_thread_does_not_stop_a_scan(server, client):
     """It is unreadable, with a reason in words."""
-    dated = {"checkpoint": {"checkpoint_id": "c"}, "created_at": "2026-01-01"}
-    for odd in (
-        3,
-        {"values": 3},
-        {"checkpoint": 3},
-        dated,
-        {"checkpoint": {"checkpoint_id": "c", "thread_id": "t"}},
-        {**dated, "tasks": [3]},
-    ):
+    named = {"checkpoint": {"checkpoint_id": "c", "thread_id": "t"}}
+    dated = {**named, "created_at": "2026-01-01", "tasks": [3]}
+    for odd in (3, {"values": 3}, {"checkpoint": 3}, named, dated):
         server.answers["history"] = [odd]
         assert "its answer is not the expected one" in reason(client)
     server.answers, server.states = {}, [state(0, [{"type": "human", "id": "h", "content": 7}])]
@@ -327,47 +307,23 @@ def test_every_page_is_read_in_any_order(server, client):
     assert server.posted("search")[0]["sort_by"] == "thread_id"
 
 
-def test_a_thread_that_does_not_exist_or_never_ran(server, client):
-    """The first is unreadable, in the words of the server; the second is healthy."""
-    for status in (404, 422):
-        server.answers["history"] = Reply({"detail": "Invalid thread ID"}, status)
-        [report] = scan_threads(client, thread_ids=["a b"])
-        assert (report.thread_id, report.status) == ("a b", "unreadable")
-        assert "Invalid thread ID" in report.reason
+def test_a_thread_that_never_ran_is_healthy(server, client):
+    """It has no checkpoint; one that does not exist is unreadable, in the words of the server."""
     server.answers["history"] = []
     assert [each.status for each in scan_threads(client)] == ["healthy"]
+    server.answers["history"] = Reply({"detail": "Invalid thread ID"}, 422)
+    [report] = scan_threads(client, thread_ids=["a b"])
+    assert (report.thread_id, report.status) == ("a b", "unreadable")
 
 
 def test_pages_that_do_not_hold_all_threads_are_an_error(server, client):
-    """They repeat, end early or are empty: the scan ends, and all is not well."""
-    for page in (
-        lambda _: IDS[:100],
-        lambda body: IDS[body["offset"] : 100],
-        lambda _: [],
-    ):
+    """They repeat, end early as after a deletion, or are empty: the scan ends, all is not well."""
+    for page in (lambda _: IDS[:100], lambda body: IDS[body["offset"] : 100], lambda _: []):
         server.answers["search"] = lambda b, page=page: [{"thread_id": each} for each in page(b)]
         server.answers["count"] = 150
-        with pytest.raises(
-            ThreadError, match=r"listed \d+ of 150 threads, so some would be left o"
-        ):
+        with pytest.raises(ThreadError, match=r"listed \d+ of 150 threads, so some would be left"):
             scanned(client)
     assert len(server.seen) < 4000
-
-
-def test_threads_that_are_deleted_meanwhile_hide_no_others(server, client):
-    """The pages moved, so the scan ends; the next one reads all."""
-    server.answers["history"] = {}
-    for gone in (10, 110):
-
-        def search(body: Any, gone: int = gone) -> Any:
-            found = server.on_search(body)
-            del server.ids[: gone if len(server.ids) == len(IDS) else 0]
-            return found
-
-        server.answers["search"], server.ids = search, list(IDS)
-        with pytest.raises(ThreadError, match="so some would be left out: try again"):
-            scanned(client)
-        assert scanned(client) == IDS[gone:]
 
 
 # --- pauses ---------------------------------------------------------------------------------
@@ -398,125 +354,76 @@ def test_an_open_call_at_the_end_may_still_get_its_result(server, client):
 
 # --- checkpoints, as the API shows them ---------------------------------------------------
 
-CALLS = [{"name": name, "args": {}, "id": name, "type": "tool_call"} for name in ("a", "b", "c")]
-CUT = {"name": "d", "args": "{", "id": "d", "error": None, "type": "invalid_tool_call"}
-MODEL = AIMessage(
-    "",
-    id="m",
-    tool_calls=CALLS,
-    usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
-    response_metadata={"finish_reason": "tool_calls"},
-)
 
-
-def result(call_id):
-    """A result as JSON."""
-    return ToolMessage("done", id=f"r-{call_id}", tool_call_id=call_id).model_dump(mode="json")
-
-
-def task_of(index, *, name="tools", **outcome):
-    """A task that a `Send` made, as the API shows it."""
-    empty = {"error": None, "interrupts": [], "result": None}
-    path = ["__pregel_push", index, False]
-    return {"id": f"t{index}", "name": name, "path": path, **empty, **outcome}
-
-
-def finished(index, call_id):
-    """A task with the result of a call."""
-    return task_of(index, result={"messages": [result(call_id)]})
-
-
-def waiting(index):
-    """A task that waits for a human."""
-    return task_of(index, interrupts=[{"id": f"i{index}", "value": "well?"}])
-
-
-def saved(*tasks, messages=(MODEL,), **fields):
-    """The checkpoint before those tasks."""
-    state = {
-        "values": {"messages": [message.model_dump(mode="json") for message in messages]},
-        "tasks": list(tasks),
-        "checkpoint": {"thread_id": "1", "checkpoint_id": "c"},
-        "metadata": {"step": 1},
-        "created_at": "2026-01-01T00:00:00+00:00",
-        **fields,
-    }
-    return checkpoint_of(state)
-
-
-# --- messages -------------------------------------------------------------------------------
+def sent(number: int, **outcome: Any) -> dict[str, Any]:
+    """A task that a `Send` made."""
+    return {**task(), "id": f"t{number}", "path": ["__pregel_push", number, False], **outcome}
 
 
 def test_a_message_keeps_every_field_and_other_values_stay():
     """Also fields that `convert_to_messages` would move, and values that look like a message."""
-    cut = MODEL.model_copy(update={"invalid_tool_calls": [CUT]})
-    for message in (MODEL, cut, HumanMessage("hi", id="h"), AIMessageChunk("x", id="x")):
+    whole = AIMessage(
+        "",
+        id="m",
+        tool_calls=[CALL],
+        invalid_tool_calls=[{"name": "d", "args": "{", "id": "d", "error": None}],
+        usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
+        response_metadata={"finish_reason": "tool_calls"},
+    )
+    for message in (whole, HumanMessage("hi", id="h"), AIMessageChunk("x", id="x")):
         assert with_messages([message.model_dump(mode="json")]) == [message]
     human = {"type": "human", "id": "h", "content": 7}
     for value in (7, {"type": "text", "text": "x"}, {"type": ["ai"], "id": 3}, human):
         assert with_messages([value]) == [value]
 
 
-# --- checkpoints ----------------------------------------------------------------------------
-
-
 def test_a_checkpoint_has_what_the_api_shows():
-    """Its names, its values, the nodes that are due, and what came before it."""
-    pulled = {**task_of(0), "path": ["__pregel_pull", "agent"], "name": "agent"}
-    start = {**pulled, "name": "__start__"}
-    parent = {"thread_id": "1", "checkpoint_id": "b", "checkpoint_ns": "x", "other": 1}
-    read = saved(pulled, start, parent_checkpoint=parent)
-    values = {"messages": [MODEL], "branch:to:agent": None}
+    """Its names, its values in any form, the nodes that are due, and what came before it."""
+    parent = {"thread_id": "t", "checkpoint_id": "b", "checkpoint_ns": "x", "other": 1}
+    shown = {**state(1, DAMAGED, task(), task(name="__start__")), "parent_checkpoint": parent}
+    read = checkpoint_of(shown)
+    values = {"messages": with_messages(DAMAGED), "branch:to:tools": None}
     assert read.checkpoint["channel_values"] == values
     assert read.checkpoint["channel_versions"].keys() == values.keys()
-    assert (read.checkpoint["id"], read.checkpoint["ts"]) == ("c", "2026-01-01T00:00:00+00:00")
-    assert (read.metadata, read.pending_writes) == ({"step": 1}, [])
-    names = {"thread_id": "1", "checkpoint_ns": "", "checkpoint_id": "c"}
-    before = {"thread_id": "1", "checkpoint_ns": "x", "checkpoint_id": "b"}
+    assert (read.checkpoint["id"], read.checkpoint["ts"]) == ("c1", shown["created_at"])
+    assert (read.metadata, read.pending_writes) == ({"step": 1, "source": "loop"}, [])
+    names = {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": "c1"}
+    before = {"thread_id": "t", "checkpoint_ns": "x", "checkpoint_id": "b"}
     assert read.config == {"configurable": names}
     assert read.parent_config == {"configurable": before}
-    assert saved().parent_config is None
-
-
-def test_a_state_of_any_form():
-    """A state that is no dict is in the channel that LangGraph names `__root__`."""
-    root = {"__root__": [ToolMessage(**result("a"))]}
-    for values, expected in ((None, {}), ([result("a")], root), ({"n": 1}, {"n": 1})):
-        read = saved(values=values, tasks=None, metadata=None)
+    root = {"__root__": with_messages([RESULT])}
+    for value, expected in ((None, {}), ([RESULT], root), ({"n": 1}, {"n": 1})):
+        rest = dict.fromkeys(("tasks", "metadata", "parent_checkpoint"))
+        read = checkpoint_of({**shown, **rest, "values": value})
         assert (read.checkpoint["channel_values"], read.metadata) == (expected, {})
+        assert read.parent_config is None
 
 
 def test_the_pending_writes_of_tasks():
-    """Results, errors, interrupts, and tasks that finished without a write."""
-    several = {"$writes": [[result("a")], [result("b")]]}
-    writes = saved(
-        finished(0, "a"),
-        waiting(1),
-        task_of(2, error="kaput"),
-        task_of(3, result={"messages": several, "n": {"$writes": [1], "and": 2}}),
-        task_of(4, result={}),
-        task_of(5),
-    ).pending_writes
-    assert [(task, channel) for task, channel, _ in writes] == [
-        ("t0", "messages"),
-        ("t1", INTERRUPT),
-        (NO_TASK, RESUME),
-        ("t2", ERROR),
-        ("t3", "messages"),
-        ("t3", "messages"),
-        ("t3", "n"),
-        ("t4", "__no_writes__"),
+    """Results, errors, interrupts, tasks without a write; the payload of a `Send` is not known."""
+    several = {"messages": {"$writes": [[RESULT], [RESULT]]}, "n": {"$writes": [1], "and": 2}}
+    read = checkpoint_of(
+        state(
+            1,
+            (),
+            sent(1, interrupts=[{"id": "i", "value": "well?"}], name="x"),
+            sent(0, result={"messages": [RESULT]}),
+            sent(2, error="kaput"),
+            sent(3, result=several),
+            sent(4, result={}),
+            sent(5),
+        )
+    )
+    done = with_messages([RESULT])
+    assert read.pending_writes == [
+        ("t1", INTERRUPT, [Interrupt(value="well?", id="i")]),
+        (NO_TASK, RESUME, None),
+        ("t0", "messages", done),
+        ("t2", ERROR, "kaput"),
+        ("t3", "messages", done),
+        ("t3", "messages", done),
+        ("t3", "n", several["n"]),
+        ("t4", "__no_writes__", None),
     ]
-    [first, asked, _, error, *two, other, _] = [value for *_, value in writes]
-    assert [message.tool_call_id for [message] in (first, *two)] == ["a", "a", "b"]
-    assert [(each.id, each.value) for each in asked] == [("i1", "well?")]
-    assert (error, other) == ("kaput", {"$writes": [1], "and": 2})
-
-
-def test_the_payload_of_a_send_is_not_known():
-    """Its node is, in the order of the tasks."""
-    sends = saved(waiting(1), finished(0, "a"), task_of(2, name="x")).checkpoint
-    assert [(s.node, s.arg) for s in sends["channel_values"][TASKS]] == [
-        *[("tools", None)] * 2,
-        ("x", None),
-    ]
+    nodes = [(send.node, send.arg) for send in read.checkpoint["channel_values"][TASKS]]
+    assert nodes[:3] == [("tools", None), ("x", None), ("tools", None)]

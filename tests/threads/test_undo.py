@@ -7,7 +7,7 @@ from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.listing import Selection
 from langgraph_patch.threads.undo import find_repairs
-from support.databases import execute, rows_of
+from support.databases import rows_of
 from support.stored_threads import Foreign, lines, scanned, stored, thread
 
 NOT_REPAIRED = "Thread '1' has no repair to undo: no repair wrote its newest checkpoint"
@@ -20,6 +20,7 @@ def test_c4_only_what_has_the_mark_of_a_repair_is_deleted(path, saver):
     with pytest.raises(ThreadError, match=NOT_REPAIRED):
         undo_repair(saver, thread())
     repair = repair_thread(saver, thread(), min_age=0)
+    assert [report.repaired for report in scan_threads(saver)] == [True]
     other = f"its newest checkpoint is {repair.after}, not {repair.before}"
     with pytest.raises(ThreadError, match=other):
         undo_repair(saver, thread(checkpoint_id=repair.before))
@@ -44,36 +45,6 @@ def test_a_thread_that_has_moved_on_keeps_its_repair(path, saver):
     with pytest.raises(ThreadError, match=NOT_REPAIRED):
         undo_repair(saver, thread())
     assert lines(made.history)[-2:] == ["human: next", "ai: done"]
-
-
-def test_what_was_repaired_is_listed(saver):
-    """By LangGraph's own filter for all times, and by a scan as long as nothing follows."""
-    made = [stored("abandoned", saver=saver, thread_id=name) for name in "123"]
-    done = {name: repair_thread(saver, thread(name), min_age=0).after for name in "13"}
-    assert [r.thread_id for r in scan_threads(saver) if r.repaired] == ["1", "3"]
-    made[0].say("next")
-    assert [r.thread_id for r in scan_threads(saver) if r.repaired] == ["3"]
-    marked = saver.list(None, filter={"langgraph_patch": "repair"})
-    assert done == {s.config["configurable"]["thread_id"]: s.checkpoint["id"] for s in marked}
-
-
-def test_repairs_are_found_without_a_search(path, saver):
-    """Those that can be undone; what cannot be read, or was named and has none, is refused."""
-    for name in "123":
-        stored("abandoned", saver=saver, thread_id=name)
-        repair_thread(saver, thread(name), min_age=0)
-    stored("abandoned", saver=saver, thread_id="4")
-    execute(path, "UPDATE checkpoints SET checkpoint = x'c1' WHERE thread_id = '2'")
-
-    def found(**options):
-        plans = find_repairs(saver, Selection(**options))
-        return [(address.thread_id, plan.outcome) for address, plan in plans]
-
-    assert found() == [("1", "planned"), ("2", "refused"), ("3", "planned")]
-    assert found(thread_ids=["1", "4"]) == [("1", "planned"), ("4", "refused")]
-    assert found(include="3".__eq__) == [("3", "planned")]
-    with pytest.raises(ThreadError, match="There is no thread '5'"):
-        found(thread_ids=["5"])
 
 
 def test_e8_a_mark_that_was_passed_on_is_no_repair(path, saver):
