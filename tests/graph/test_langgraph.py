@@ -5,9 +5,7 @@ Each test compares details with the LangGraph that is installed, and fails if on
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from langchain_core.messages import HumanMessage
@@ -47,27 +45,6 @@ def read_in_a_node(read: Callable[[RunnableConfig], Any], durability: Any = "syn
     graph = above(noting(read, found), state=State).compile(checkpointer=InMemorySaver())
     graph.invoke(QUESTION, THREAD, durability=durability)
     return found[0]
-
-
-def public_names() -> list[tuple[str, str]]:
-    """The functions and constants that the modules define, each with its module."""
-    folder = Path(lg.__file__ or "").parent
-    definition = re.compile(r"^(?:def )?([A-Za-z]\w*)(?:\(|: Final)", re.MULTILINE)
-    return [
-        (path.stem, name)
-        for path in sorted(folder.glob("_langgraph*.py"))
-        for name in definition.findall(path.read_text("utf-8"))
-    ]
-
-
-def test_there_is_a_test_for_each_name():
-    """Each function and constant occurs below the imports of the test module of its module."""
-    missing = []
-    for module, name in public_names():
-        tests = (Path(__file__).parent / f"test{module}.py").read_text("utf-8")
-        if not re.search(rf"\b{name}\b", tests.partition("\n\n\n")[2]):
-            missing.append((module, name))
-    assert missing == []
 
 
 READ: list[tuple[Any, Any, Any]] = [
@@ -255,17 +232,3 @@ def test_input_ended_tasks_of_any_kind():
         if text == "join" and len(seen) > 2:
             graph.invoke(None, THREAD, durability="exit")
     assert seen == [False, True, True, True]
-
-
-def test_breakpoints_of():
-    """Those of the compiled graph and of the call; None is every node."""
-    for compiled, call, expected in (((), ["b"], {"b"}), (["a"], None, {"a"}), ((), "*", None)):
-        found: list[Any] = []
-        builder = above(lambda _: None).add_node("a", lambda _: None).add_node("b", lambda _: None)
-        builder.add_node("first", noting(lg.breakpoints_of, found)).add_edge(START, "first")
-        graph = builder.compile(checkpointer=InMemorySaver(), interrupt_before=compiled)
-        options = {} if call is None else {"interrupt_before": call}
-        graph.invoke(QUESTION, THREAD, **options)
-        if not found:  # it pauses before this node, too
-            graph.invoke(None, THREAD, **options)
-        assert found == [expected]

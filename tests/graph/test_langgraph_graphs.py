@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.language_models import FakeListChatModel, GenericFakeChatModel
+from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.prebuilt import InjectedState, ToolNode, create_react_agent
+from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, Send
 from typing_extensions import TypedDict
@@ -53,24 +53,54 @@ class Note(TypedDict):
     note: str
 
 
-def test_keys():
-    """A builder lists the keys of its schemas; a node reads its own schema, or that of the state.
+def goes(_: Any) -> Command[Literal["commanded"]]:
+    """A node that says where it goes."""
+    return Command(goto="commanded")
 
-    The state may be a single value.
+
+def test_what_is_read_of_a_builder():
+    """Plain edges, routers with and without a list of ends, joins, commands and deferred nodes.
+
+    A node reads its own schema, or that of the state, which may be a single value.
     """
-    builder = build(nothing).add_node("own", nothing, input_schema=Note)
-    assert set(lg.schema_keys(builder)) == set(lg.output_keys(builder)) == {"messages", "note"}
-    assert lg.output_keys(StateGraph(State, output_schema=Note)) == ("note",)
-    assert {"messages", "note"} <= set(lg.channel_names(builder))
-    assert (set(lg.keys_read_by(builder, "node1")), set(lg.keys_read_by(builder, "own"))) == (
-        {"messages", "note"},
-        {"note"},
-    )
-    assert lg.input_of_node(builder, "own")[0] is Note
-    assert lg.input_of_node(builder, "node1")[0] is State
-    assert set(lg.input_of_node(builder, "own")[1]) == {"note"}
+    builder = build(goes).add_node("own", nothing, input_schema=Note)
+    for name in ("plain", "routed", "joined", "commanded", "later", "loops"):
+        builder.add_node(name, nothing, defer=name == "later")
+    builder.add_edge("node1", "plain").add_edge(["node1", "plain"], "joined")
+    builder.add_edge("node1", "later")
+    builder.add_conditional_edges("node1", lambda _: "routed", {"go": "routed"})
+    builder.add_conditional_edges("loops", lambda _: "loops", ["loops", END])
+    after = {node: lg.nodes_after(builder, node) for node in builder.nodes}
+    assert {node: ends for node, ends in after.items() if ends} == {
+        "node1": {"plain", "joined", "later", "routed", "commanded"},
+        "plain": {"joined"},
+        "loops": {"loops", END},
+    }
+    assert [n for n in builder.nodes if lg.can_be_followed(builder, n)] == ["node1", "plain"]
+    started = [node for node in builder.nodes if lg.is_started_by_edges(builder, node)]
+    assert started == ["node1", "plain", "routed", "loops"]
+    assert [source for source, *_ in lg.branches_into(builder, ["routed"])] == ["node1"]
+    assert not any(lg.sends_each_call(builder, node) for node in builder.nodes)
+    builder.add_conditional_edges("own", lambda _: END)
+    assert (lg.nodes_after(builder, "own"), lg.can_be_followed(builder, "own")) == (None, True)
+    keys = {"messages", "note"}
+    assert set(lg.schema_keys(builder)) == set(lg.output_keys(builder)) == keys
+    assert keys <= set(lg.channel_names(builder))
+    read = [lg.input_of_node(builder, node) for node in ("node1", "own")]
+    assert [(schema, set(names)) for schema, names in read] == [(State, keys), (Note, {"note"})]
     root = StateGraph(Annotated[list[Any], operator.add]).add_node("node1", nothing)
     assert list(lg.keys_read_by(root, "node1")) == [ROOT_CHANNEL]
+
+
+def test_options_of_nodes():
+    """A cache policy and an error handler are those of a node, or of all nodes."""
+    options = {"cache_policy": CachePolicy(), "error_handler": lambda _: None}
+    builder = build(nothing).add_node("own", nothing, **options)
+    asked = (lg.has_cache, lg.handles_errors)
+    found = [[ask(builder, node) for ask in asked] for node in ("node1", "own")]
+    assert found == [[False, False], [True, True]]
+    builder.set_node_defaults(**options)
+    assert [ask(builder, "node1") for ask in asked] == [True, True]
 
 
 def test_graph_that_returns():
@@ -82,89 +112,6 @@ def test_graph_that_returns():
     found = [lg.graph_that_returns(builder, f"node{i}", "messages") for i in range(1, 6)]
     assert found == [subgraph.builder, None, None, subgraph.builder, None]
     assert lg.graph_that_returns(builder, "node1", "other") is None
-
-
-def test_edges_that_lead_to_a_node():
-    """Plain edges, routers with and without a list of ends, joins, commands and deferred nodes."""
-
-    def goes(_: Any) -> Command[Literal["commanded"]]:
-        return Command(goto="commanded")
-
-    nodes = ("plain", "routed", "joined", "commanded", "later", "alone")
-    builder = build(goes)
-    for node in nodes:
-        builder.add_node(node, nothing, defer=node == "later")
-    builder.add_edge("node1", "plain").add_edge(["node1", "plain"], "joined").add_edge(
-        "node1", "later"
-    )
-    builder.add_conditional_edges("node1", lambda _: "routed", ["routed"])
-    assert [name for name, *_ in lg.branches_into(builder, ["routed"])] == ["node1"]
-    assert lg.branches_into(builder, ["plain"]) == []
-    assert [n for n in nodes if lg.is_started_by_edges(builder, n)] == ["plain", "routed"]
-
-
-def test_has_cache():
-    """A cache policy of a node, or of all nodes, is found."""
-    policy = CachePolicy()
-    builder = build(nothing).add_node("own", nothing, cache_policy=policy)
-    assert [lg.has_cache(builder, node) for node in ("node1", "own")] == [False, True]
-    if hasattr(builder, "set_node_defaults"):  # since langgraph 1.2
-        assert lg.has_cache(builder.set_node_defaults(cache_policy=policy), "node1")
-
-
-def test_route_edge():
-    """A plain edge becomes a conditional one that leads to the same node."""
-    routed = []
-    router = RunnableLambda(lambda _: routed.append(1) or "node2", name="routed")
-    builder = build(nothing, nothing)
-    builder.edges.discard(("node1", "node2"))
-    builder.add_edge("node1", "node2")
-    lg.route_edge(builder, "node1", "node2", router)
-    assert ("node1", "node2") not in builder.edges
-    builder.compile().invoke(QUESTION)
-    assert routed == [1]
-
-
-def test_sends_each_call():
-    """`create_agent` sends each call; a plain edge or router of another module does not."""
-
-    def look() -> str:
-        """Look."""
-        return "seen"
-
-    agent = create_agent(FakeListChatModel(responses=["x"]), [look])
-    assert lg.sends_each_call(agent.builder, "tools")
-    builder = build(nothing).add_node("alone", nothing)
-    assert not any(lg.sends_each_call(builder, node) for node in builder.nodes)
-
-
-def test_nodes_after():
-    """The targets of edges, routers, waiting edges and annotated commands; None if unknown.
-
-    Another node may follow a node if there is such a target, or if it is unknown.
-    """
-
-    def to_node2(state: State) -> Command[Literal["node2"]]:
-        return Command(goto="node2")
-
-    builder = build(to_node2)
-    for name in ("node2", "node3", "node4", "loops", "anywhere"):
-        builder.add_node(name, nothing)
-    builder.add_conditional_edges("node1", lambda _: "node3", {"go": "node3"})
-    builder.add_edge(["node1", "node2"], "node4").add_edge("node3", "node4")
-    builder.add_conditional_edges("loops", lambda _: "loops", ["loops", END])
-    builder.add_conditional_edges("anywhere", lambda _: END)
-    after = {node: lg.nodes_after(builder, node) for node in builder.nodes}
-    assert after == {
-        "node1": {"node2", "node3", "node4"},
-        "node2": {"node4"},
-        "node3": {"node4"},
-        "node4": set(),
-        "loops": {"loops", END},
-        "anywhere": None,
-    }
-    followed = [node for node in builder.nodes if lg.can_be_followed(builder, node)]
-    assert followed == ["node1", "node2", "node3", "anywhere"]
 
 
 def test_copy_builder():
@@ -186,39 +133,6 @@ def test_copy_builder():
     shared = [value for name, value in containers.items() if vars(copied)[name] is value]
     assert all(value is True or value is None for value in shared)
     assert {"nodes", "edges", "branches", "channels", "schemas", "waiting_edges"} <= set(containers)
-
-
-def test_replace_runnable():
-    """A node runs another runnable with the same policies."""
-    builder = StateGraph(State).add_edge(START, "node1")
-    builder.add_node("node1", nothing, retry_policy=RetryPolicy(max_attempts=7), defer=True)
-    lg.replace_runnable(builder, "node1", RunnableLambda(lambda _: {"note": "replaced"}))
-    spec = builder.nodes["node1"]
-    assert (spec.retry_policy, spec.defer) == (RetryPolicy(max_attempts=7), True)
-    assert builder.compile().invoke(QUESTION)["note"] == "replaced"
-
-
-def test_take_edges_and_put_branches():
-    """Edges are removed from a node, and conditional edges are added again with other fields."""
-
-    def router(state: State) -> str:
-        return "node2"
-
-    builder = (
-        StateGraph(State).add_node("node1", nothing).add_node("node2", lambda _: {"note": "node2"})
-    )
-    builder.add_edge(START, "node1").add_conditional_edges("node1", router, ["node1", "node2"])
-    assert (lg.take_edges(builder, START), lg.take_routers(builder, START)) == (["node1"], {})
-    branches = lg.take_routers(builder, "node1")
-    assert (lg.take_edges(builder, "node1"), list(branches)) == ([], ["router"])
-    assert (builder.edges, dict(builder.branches)) == (set(), {})
-    (branch,) = branches.values()
-    assert (branch.ends, branch.input_schema) == ({"node1": "node1", "node2": "node2"}, State)
-    path, ends, schema = lg.parts_of_branch(branch)
-    assert (path, ends, schema) == (branch.path, branch.ends, branch.input_schema)
-    lg.put_branch(builder, START, "router", branch, ends={"node2": "node2"})
-    assert builder.branches[START]["router"].ends == {"node2": "node2"}
-    assert builder.compile().invoke(QUESTION)["note"] == "node2"
 
 
 def test_read_by_branches():
@@ -295,6 +209,7 @@ def test_sent_call():
     for kind in ("create_agent", "react_v2"):
         agent = Agent(BARE[kind], calls(("wire", {"amount": 1}), ("wire", {"amount": 2})))
         agent.say("go")
+        assert lg.sends_each_call(agent.graph.builder, "tools")
         saved = agent.graph.checkpointer.get_tuple(THREAD)
         sends = saved.checkpoint["channel_values"]["__pregel_tasks"]
         assert [(lg.sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]
@@ -304,43 +219,12 @@ def test_sent_call():
         assert lg.sent_call(Send("tools", payload)) is None
 
 
-def test_a_copy_runs_other_functions():
-    """A copy of a `ToolNode` has its tools and its key; LangGraph passes config and runtime."""
-    received: list[Any] = []
-
-    def func(value: Any, **kwargs: Any) -> Any:
-        received.append(sorted(kwargs))
-
-    node = ToolNode([], messages_key="chat")
-    copied = lg.with_functions(node, func, None)
-    above(copied).compile().invoke(QUESTION)
-    assert isinstance(copied, ToolNode)
+def test_a_tool_node_with_other_functions():
+    """It is a copy with the same tools, and the node keeps its own."""
+    node = ToolNode([])
+    copied = lg.with_functions(node, nothing, None)
     assert copied.tools_by_name is node.tools_by_name
-    assert node.func is not func
-    assert received == [["config", "runtime"]]
-    keys = [lg.tool_messages_key(each) for each in (copied, ToolNode([]), object())]
-    assert keys == ["chat", "messages", "messages"]
-
-
-def test_a_call_with_its_state():
-    """A `ToolNode` runs one call with the state that comes with it."""
-    read: list[Any] = []
-
-    def look(whole: Annotated[Any, InjectedState]) -> str:
-        """Look."""
-        read.append(whole)
-        return "seen"
-
-    node = ToolNode([look])
-    call = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
-    sent = lg.call_with_state(call, {"a": 1})
-
-    def tools(_: Any, config: RunnableConfig) -> Any:
-        return node.invoke(sent, config)
-
-    result = above(tools).compile().invoke({"messages": []})
-    assert read == [{"a": 1}]
-    assert result["messages"][0].text == "seen"
+    assert (copied.func, node.func is nothing) == (nothing, False)
 
 
 @pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
@@ -362,11 +246,3 @@ def test_the_nodes_around_the_model_of_the_prebuilt_agents():
         "pre_model_hook",
         "Around.before_model",
     }
-
-
-def test_handles_errors():
-    """An error handler of a node, or one of all nodes, is known before the graph is compiled."""
-    builder = build(nothing).add_node("other", nothing, error_handler=lambda _: None)
-    assert [lg.handles_errors(builder, node) for node in ("node1", "other")] == [False, True]
-    builder.set_node_defaults(error_handler=lambda _: None)
-    assert lg.handles_errors(builder, "node1")

@@ -6,11 +6,7 @@ Each test compares details with the LangGraph that is installed, and fails if on
 from __future__ import annotations
 
 import asyncio
-import operator
 import re
-from contextlib import nullcontext
-from threading import Lock
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
@@ -21,7 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer  # no public name in LangGraph
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
 from kit import above
@@ -144,29 +140,6 @@ def test_return_channel_and_answers_without_a_task():
     assert (lg.NO_TASK, "__resume__", "yes") in pending(saver)
 
 
-def test_error_source_channel():
-    """The task that failed writes its node to ERROR_SOURCE if the node has an error handler."""
-
-    def fail(state: State) -> None:
-        raise ConnectionError
-
-    builder = StateGraph(State).add_node("fails", fail, error_handler=pause)
-    writes = pending(ran(builder.add_edge(START, "fails")))
-    assert (lg.ERROR_SOURCE, "fails") in {(channel, str(value)) for _, channel, value in writes}
-
-
-def test_path_of_a_send():
-    """The path of a task that a `Send` started has PUSH and the index of the `Send`."""
-    builder = build(nothing).add_node("sent", pause)
-    builder.add_conditional_edges("node1", lambda _: [Send("sent", {}), Send("sent", {})])
-    graph = builder.compile(checkpointer=InMemorySaver())
-    graph.invoke(QUESTION, THREAD)
-    paths = [task.path for task in graph.get_state(THREAD).tasks]
-    assert [path[0] for path in paths] == [lg.PUSH, lg.PUSH]
-    assert [lg.send_index(path) for path in paths] == [0, 1]
-    assert lg.send_index(("__pregel_pull", "node1")) is None
-
-
 def test_reserved_and_triggering_channels():
     """The names of the channels that are not keys of the state."""
     saver = InMemorySaver()
@@ -190,25 +163,6 @@ def test_reserved_and_triggering_channels():
     assert lg.is_reserved("__interrupt__")
 
 
-def test_what_starts_tasks():
-    """A trigger, a `Send`, a join that has all its nodes: not one that waits for some of them."""
-    saver = InMemorySaver()
-    builder = build(nothing, nothing).add_node("other", nothing).add_edge(START, "other")
-    builder.add_node("last", nothing).add_edge(["node2", "other"], "last")
-    # Otherwise LangGraph may go on with the very set that is still to be stored.
-    builder.compile(checkpointer=saver).invoke(QUESTION, THREAD, durability="sync")
-    found = [lg.due_channels(each.checkpoint["channel_values"]) for each in checkpoints(saver)]
-    due = [["branch:to:node1", "branch:to:other"], ["branch:to:node2"], ["join:node2+other:last"]]
-    assert [sorted(each) for each in reversed(found)][1:] == [*due, []]
-    joins = [
-        each.checkpoint["channel_values"]["join:node2+other:last"]
-        for each in checkpoints(saver)[:3]
-    ]
-    assert joins == [set(), {"node2", "other"}, {"other"}]
-    assert lg.due_channels({"__pregel_tasks": [Send("x", 1)]}) == ["__pregel_tasks"]
-    assert lg.due_channels({"__pregel_tasks": []}) == []
-
-
 def test_a15_what_a_deferred_node_waits_for():
     """Until the graph comes to its end, the channel of the node starts nothing."""
     saver = InMemorySaver()
@@ -220,13 +174,6 @@ def test_a15_what_a_deferred_node_waits_for():
         *(["branch:to:node1"], ["branch:to:node2"], ["branch:to:late"], []),
     ]
     assert lg.trigger_values(stored[3]) == {"branch:to:late": None}
-
-
-def test_root_channel():
-    """A state that is a single value has one channel."""
-    builder = StateGraph(Annotated[list[Any], operator.add])
-    builder.add_node("node1", lambda _: [1]).add_edge(START, "node1")
-    assert lg.ROOT_CHANNEL in builder.compile().channels
 
 
 # --- checkpoints -------------------------------------------------------------------------------
@@ -268,18 +215,6 @@ def test_delta_channels():
     assert lg.whole_value(QUESTION["messages"]) is QUESTION["messages"]
 
 
-def test_later_checkpoint_id():
-    """The order of checkpoint ids is the order of time, also for an id that was moved on."""
-    saver = ran(build(nothing))
-    ids = [saved.checkpoint["id"] for saved in reversed(checkpoints(saver))]
-    assert ids == sorted(ids)
-    one, two = lg.later_checkpoint_id(ids[-1], 1), lg.later_checkpoint_id(ids[-1], 2)
-    assert one is not None
-    assert two is not None
-    assert ids[-1] < one < two
-    assert lg.later_checkpoint_id("1", 1) is None
-
-
 def test_what_counts_the_writes_of_a_delta_channel():
     """A value that is spread over checkpoints is counted in each one that does not have it."""
     saved = checkpoints(ran(build(nothing, nothing, schema=delta_state(snapshot_frequency=2))))
@@ -290,33 +225,6 @@ def test_what_counts_the_writes_of_a_delta_channel():
     assert lg.counters_of(spread[0], "messages") == {}
     assert lg.counters_of(spread[0], "other").keys() <= {"counters_since_delta_snapshot"}
     assert not lg.is_spread(checkpoints(ran(build(nothing)))[0], "messages")
-
-
-class Connection:
-    """A connection of psycopg, or a pool of one."""
-
-    def __init__(self, *, is_pool: bool) -> None:
-        if is_pool:
-            self.getconn = self.connection = lambda: nullcontext(self)
-
-    def transaction(self) -> Any:
-        """Begin nothing."""
-        return nullcontext()
-
-    def cursor(self) -> Any:
-        """Make a cursor."""
-        return nullcontext(self)
-
-
-@pytest.mark.parametrize("is_pool", [False, True])
-def test_postgres_cursor(is_pool: bool):  # noqa: FBT001 - a parameter of a test
-    """It holds the lock; `tests/server/test_postgres.py` uses it with both kinds of savers."""
-    connection: Any = Connection(is_pool=is_pool)
-    saver = SimpleNamespace(lock=Lock(), conn=connection)
-    with lg.postgres_cursor(saver) as cursor:
-        assert cursor is connection
-        assert saver.lock.locked()
-    assert not saver.lock.locked()
 
 
 def test_last_nodes():
@@ -339,15 +247,3 @@ async def test_is_node_timeout():
     [error] = [value for _, channel, value in pending(saver) if channel == "__error__"]
     assert lg.is_node_timeout(error)
     assert not lg.is_node_timeout(TimeoutError("the tool's own"))
-
-
-def test_has_ended_tasks():
-    """The checkpoint of an input shows whether the input ended tasks."""
-    graph = build(pause).compile(checkpointer=InMemorySaver())
-    for _ in range(2):
-        graph.invoke({"messages": []}, THREAD)
-    graph.invoke(Command(resume="yes"), THREAD)
-    graph.invoke({"messages": []}, THREAD)
-    inputs = graph.checkpointer.list(THREAD, filter={"source": "input"})
-    found = [lg.has_ended_tasks(saved.checkpoint["channel_versions"]) for saved in inputs]
-    assert found == [False, True, False]
