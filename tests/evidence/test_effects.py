@@ -21,14 +21,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph, add_messages
-from langgraph.types import Command, Overwrite, Send, interrupt
+from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
 from kit import Agent, DeltaChannel, StrictModel, calls
 from langgraph_patch import with_patching
 from langgraph_patch.evidence.effects import (
     Effects,
-    one_write_each,
     settle,
 )
 from langgraph_patch.evidence.superstep import Task
@@ -304,21 +303,3 @@ def test_what_is_restored():
         assert [each.not_kept for each in settled.values()] == not_kept
         assert restored == writes
         assert settle(before, found, restore=False, **how)[1] == ()
-
-
-def channel(value: Any) -> Any:
-    """A live channel with a value."""
-    made_channel: Any = LastValue(type(value))
-    made_channel.update([value])
-    return made_channel
-
-
-def test_one_write_with_the_effect_of_several():
-    """The last value, or an `Overwrite` of what a reducer makes of all."""
-    files: Any = BinaryOperatorAggregate(dict, operator.or_)
-    files.update([{"a": "1"}])
-    writes = (("files", {"b": "2"}), ("files", {"c": "3"}), ("note", "y"), ("note", "z"))
-    found = one_write_each({"files": files, "note": channel("x")}, (*writes, ("one", 1)))
-    whole = {"a": "1", "b": "2", "c": "3"}
-    assert found == {"files": Overwrite(whole), "note": "z", "one": 1}
-    assert files.get() == {"a": "1"}

@@ -7,7 +7,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.reader import Reader
 from support.supersteps import GO, Thread, made, ran, sent
@@ -29,14 +28,6 @@ def walked(reader: Reader, config: Any) -> list[int]:
         numbers.append(step.number)
         step = run_sync(reader.read_older(step))
     return numbers
-
-
-def test_every_checkpoint_is_read_once():
-    """From the current one to the oldest; an empty thread has none."""
-    thread = thread_of(9)
-    assert walked(Reader(thread.saver, "messages"), thread.config) == [*range(9, 0, -1)]
-    nothing: Any = {"configurable": {"thread_id": "2", "checkpoint_ns": ""}}
-    assert walked(Reader(thread.saver, "messages"), nothing) == []
 
 
 def test_one_search_reads_100_000_messages():
@@ -99,23 +90,6 @@ TEXT = (
     "Thread '1': the checkpointer raised ConnectionError('gone') while the checkpoints of "
     "namespace '' were read. Fix the checkpointer, or set recover=False to repair without it."
 )
-
-
-@pytest.mark.parametrize("left", [0, 1])
-def test_an_error_of_the_checkpointer(left: int):
-    """It names the thread and what was read, and keeps its cause; or the search ends there."""
-    thread, place = thread_of(3), {"configurable": {"thread_id": "1"}}
-    thread.saver.__class__, thread.saver.left = Broken, left
-    with pytest.raises(EvidenceError) as raised:
-        walked(Reader(thread.saver, "messages", required=True), place)
-    assert str(raised.value) == TEXT
-    assert isinstance(raised.value.__cause__, ConnectionError)
-    thread.saver.left = left
-    reader = Reader(thread.saver, "messages")
-    walked(reader, place)
-    first = reader.error
-    walked(reader, place)
-    assert (str(first), reader.error is first) == (TEXT, True)
 
 
 def test_what_was_recorded_before_an_error_counts(caplog: pytest.LogCaptureFixture):

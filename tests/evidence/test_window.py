@@ -67,14 +67,6 @@ def test_where_the_message_is():
     assert wrong_in(PLACES, BOTH) == {}
 
 
-def test_an_edited_call_has_not_run():
-    """The result of a call does not belong to an edited copy of it."""
-    thread = Thread(made("mail:c1:Rome"), sent("sent"), news(made("mail:c1:Rome")))
-    edits = ("mail:c1:Rome", "mail:c1:Oslo", "wire:c1:Rome", "mail:c9:Rome")
-    found = [thread.found(GO, made(call)) for call in edits]
-    assert found == ["sent", "unknown", "unknown", "unknown"]
-
-
 def test_a_call_that_has_moved_in_its_message():
     """It is found, also if the calls before it were removed; one without an id never is."""
     wire = made("wire:c2")
@@ -130,21 +122,6 @@ def test_calls_of_many_messages():
     wanted = [call for index, message in made_calls for call in read_calls(message, index)]
     found = shortly(run_sync(recover_evidence(thread.saver, thread.config, messages, wanted)))
     assert found == ", ".join(f"sent {n}, awaiting_input" for n in range(45))
-
-
-def test_an_id_that_a_later_turn_uses_again():
-    """A result belongs to the call that was the last one with its id when it was written."""
-    history = [GO, MAIL, result("first"), MORE, AGAIN]
-    thread = Thread(
-        MAIL,
-        sent("first"),
-        ran("agent", history=history[:3]),
-        ran("agent", AGAIN, history=history[:4]),
-        ran("agent", history=history),
-        ran("agent", source="input", history=[*history, SAYS]),
-    )
-    assert thread.found(*history) == "unknown"
-    assert thread.found(GO, MAIL) == "first"
 
 
 TWINS = made("mail:c1", "wire:c1", "mail:c2")
@@ -250,14 +227,6 @@ def test_f41_an_id_that_is_used_again(state: Any, durability: Any):
     for config in (agent.config, paused):
         agent.graph.invoke({"messages": [HumanMessage("no")]}, config, durability=durability)
         assert read(agent) == ["sent to bob", "waits", "sent to mia"]
-
-
-@ways
-def test_an_id_that_is_used_again_after_a_repair(state: Any, durability: Any):
-    """A repair gives `c1` a new id; the next `c1` of the same run keeps its result."""
-    script = [calls(BOB), AIMessage("ok"), calls(WIRE), calls(MIA, WIRE)]
-    found = read(reusing(state, *script), "mail", "wire", "both", "no", durability=durability)
-    assert found == ["sent to bob", "waits", "sent to mia", "waits"]
 
 
 @ways

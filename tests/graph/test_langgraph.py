@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from langchain_core.messages import HumanMessage
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import RunnableConfig
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
 from langgraph.func import task
-from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, Send, interrupt
 
 from kit import above
@@ -93,56 +93,6 @@ def test_runs_alone():
     together = {"b1": [False], "b2": [False], "two": [False] * 2, "sent": [False], "mixed": [False]}
     apart = {"node1": [True], "node2": [True], "joined": [True], "one": [True]}
     assert alone == {**apart, **together}
-
-
-def test_has_interrupts():
-    """It is true once an interrupt of the task was answered."""
-    found: list[tuple[bool, bool]] = []
-
-    def node(state: State, config: RunnableConfig) -> None:
-        before = lg.has_interrupts(config)
-        interrupt("?")
-        found.append((before, lg.has_interrupts(config)))
-
-    graph = above(node).compile(checkpointer=InMemorySaver())
-    graph.invoke(QUESTION, THREAD)
-    graph.invoke(Command(resume="yes"), THREAD)
-    assert found == [(False, True)]  # the answer is taken when `interrupt` asks for it
-
-
-def test_values_of_are_fresh_in_a_router():
-    """A router reads what its source node has just written, also a key that its schema lacks."""
-    values: list[Any] = []
-
-    def router(state: MessagesState, config: RunnableConfig) -> str:
-        values.append(
-            (
-                lg.values_of(config, ["note"], fresh=True),
-                lg.values_of(config, ["note"], fresh=False),
-            )
-        )
-        return END
-
-    builder = above(lambda _: {"note": "new"}, state=State)
-    builder.add_conditional_edges("node1", router).compile().invoke(QUESTION)
-    assert values == [({"note": "new"}, {})]
-
-
-def test_is_called_by_node():
-    """False for the runnable that is the node, True for one that a function of the node calls."""
-    found: list[tuple[str, bool]] = []
-
-    class Own(Runnable[Any, Any]):
-        def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> None:
-            found.append((lg.node_of(config or {}) or "", lg.is_called_by_node(config or {}, self)))
-
-    own = Own()
-
-    def calls(state: State, config: RunnableConfig) -> None:
-        own.invoke(state, config)
-
-    above(own, calls).compile().invoke(QUESTION)
-    assert found == [("node1", False), ("node2", True)]
 
 
 # --- the thread ------------------------------------------------------------------------------

@@ -14,10 +14,9 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer  # no public name in LangGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
 from kit import above
@@ -109,35 +108,6 @@ def test_namespaces_that_last_longer_than_a_task():
     assert all(map(lg.keeps_state_between_runs, lasting))
     assert {lg.task_of_namespace(namespace) for namespace in lasting} == {None}
     assert {tuple(lg.nodes_of_namespace(n)) for n in lasting} == {("node1",)}
-
-
-def test_own_interrupt_id():
-    """The id of an interrupt follows from the namespace of the task that raised it."""
-    for node in (pause, build(pause).compile()):
-        saver = ran(build(node))
-        namespace = max(namespaces(saver))
-        ((task_id, _, (paused,)),) = pending(saver, namespace)
-        assert lg.own_interrupt_id(namespace, "node1", task_id) == paused.id
-
-
-def test_return_channel_and_answers_without_a_task():
-    """A `@task` writes its result to RETURN; an answer without an id has the task id NO_TASK."""
-    saver = InMemorySaver()
-
-    @task
-    def child() -> str:
-        return "done"
-
-    def node(state: State) -> None:
-        child().result()
-        interrupt("first")
-        interrupt("second")
-
-    graph = build(node).compile(checkpointer=saver)
-    graph.invoke(QUESTION, THREAD)
-    assert (lg.RETURN, "done") in {(channel, str(value)) for _, channel, value in pending(saver)}
-    graph.invoke(Command(resume="yes"), THREAD)
-    assert (lg.NO_TASK, "__resume__", "yes") in pending(saver)
 
 
 def test_reserved_and_triggering_channels():
