@@ -21,13 +21,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph, add_messages
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Command, Overwrite, Send, interrupt
 from typing_extensions import TypedDict
 
 from kit import Agent, DeltaChannel, StrictModel, calls
 from langgraph_patch import with_patching
 from langgraph_patch.evidence.effects import (
     Effects,
+    one_write_each,
     settle,
 )
 from langgraph_patch.evidence.superstep import Task
@@ -303,3 +304,15 @@ def test_what_is_restored():
         assert [each.not_kept for each in settled.values()] == not_kept
         assert restored == writes
         assert settle(before, found, restore=False, **how)[1] == ()
+
+
+def test_one_write_with_the_effect_of_several():
+    """The last value, or an `Overwrite` of what a reducer makes of all."""
+    files, note = REDUCER["files"].copy(), LastValue(str)
+    files.update([{"a": "1"}])
+    note.update(["x"])
+    writes = (("files", {"b": "2"}), ("files", {"c": "3"}), ("note", "y"), ("note", "z"))
+    found = one_write_each({"files": files, "note": note}, (*writes, ("one", 1)))
+    whole = {"a": "1", "b": "2", "c": "3"}
+    assert found == {"files": Overwrite(whole), "note": "z", "one": 1}
+    assert files.get() == {"a": "1"}
