@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 from kit import Agent, Counting, Desk, calls, loop, model_node
 from langgraph_patch import with_patching
 from langgraph_patch._sansio import run_async
-from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.history.calls import read_calls
 from support.placeholder_texts import BREAKPOINT, UNKNOWN, WAITED
 from support.supersteps import ASKS, GO, Thread, made, news, ran, sent, shortly
@@ -238,6 +238,26 @@ def test_a_result_that_is_being_stored(
     assert thread.saver.searches == searches
 
 
+def test_nothing_waits_for_a_task_that_has_ended():
+    """After a pause and after an error one search is enough."""
+    for ended in (ASKS, RuntimeError("x")):
+        thread = Thread(BOTH, ran("tools", ended, ts=ago(seconds=0)))
+        thread.saver.__class__ = Slow
+        thread.saver.current = thread.config
+        thread.found()
+        assert thread.saver.searches == 1
+
+
+def test_what_cannot_be_searched():
+    """No calls, a thread without checkpoints."""
+    nothing: Any = {"configurable": {"thread_id": "2"}}
+    saver, message = Counting(), made("mail:c1")
+    assert asyncio.run(run_async(recover_evidence(saver, nothing, [message], []))) == Recovery()
+    assert not saver.used
+    search = recover_evidence(saver, nothing, [message], read_calls(message))
+    assert shortly(asyncio.run(run_async(search))) == "unknown"
+
+
 @pytest.mark.needs(langgraph="1.2.22")
 def test_a11_what_an_error_handler_recorded():
     """A node failed and its error handler answered the call, while a sibling waits."""
@@ -319,3 +339,17 @@ def test_b5_a_breakpoint(given: str):
         ("unknown", None if given == "nowhere" else "breakpoint")
     ]
     assert agent.desk.did == {}
+
+
+def test_b5_a_run_that_went_on_from_the_breakpoint():
+    """What its task recorded counts."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        graph = loop(model, tools).compile(checkpointer=saver, interrupt_before=["tools"])
+        return with_patching(graph)
+
+    agent = Agent(build, calls(WIRE))
+    agent.say("book it")
+    agent.run(None)
+    agent.say("never mind")
+    assert agent.results == {"c1": WAITED.format("wire", "c1")}

@@ -4,18 +4,21 @@ import operator
 from asyncio import CancelledError
 from typing import Annotated, Any, TypedDict
 
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 
+from langgraph_patch import patch_messages
 from langgraph_patch._langgraph_storage import NO_TASK, RETURN
 from langgraph_patch.evidence.superstep import (
     Superstep,
     Task,
     superstep_of,
 )
+from langgraph_patch.evidence.writes import fold, is_real
 
 CALL = {"name": "t", "args": {}, "id": "c1", "type": "tool_call"}
 THREAD: Any = {"configurable": {"thread_id": "1"}}
@@ -152,6 +155,32 @@ def test_the_messages_that_a_task_wrote():
 
 
 ONE, TWO = HumanMessage("1", id="1"), HumanMessage("2", id="2")
+UNNAMED = HumanMessage("?")
+
+
+def test_the_history_after_writes():
+    """As the reducers of a `DeltaChannel` make it."""
+    table: Any = [
+        ([TWO], [ONE, TWO]),
+        ([HumanMessage("new", id="1"), TWO], [HumanMessage("new", id="1"), TWO]),
+        ([UNNAMED, TWO], [ONE, UNNAMED, TWO]),
+        ([TWO, RemoveMessage("1")], [TWO]),
+        ([RemoveMessage(REMOVE_ALL_MESSAGES), TWO], [TWO]),
+        (Overwrite([TWO]), [TWO]),
+        (Overwrite(None), []),
+    ]
+    for written, expected in table:
+        assert fold([ONE], [written]) == expected
+
+
+def test_what_a_tool_returned():
+    """No placeholder, of whomever, and nothing that a client made up."""
+    ours = patch_messages([AIMessage("", tool_calls=[CALL]), ONE]).messages[1]
+    fake = ToolMessage("Successfully handled tool call.", tool_call_id="c", id="do-not-render-1")
+    theirs = "Tool call t with id c1 was cancelled - another message came in before it could be "
+    foreign = ToolMessage(f"{theirs}completed.", tool_call_id="c1")
+    found = [is_real(message) for message in (SENT, HumanMessage("x"), ours, fake, foreign)]
+    assert found == [True, False, False, False, False]
 
 
 def test_whether_a_task_has_ended():

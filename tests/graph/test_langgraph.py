@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import operator
-import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -36,7 +35,6 @@ from kit import BARE, Agent, RunNames, above, calls
 from langgraph_patch import _langgraph as lg
 from langgraph_patch import _langgraph_graphs as graphs
 from langgraph_patch import _langgraph_storage as storage
-from langgraph_patch._langgraph import thread_config
 from langgraph_patch._langgraph_storage import ROOT_CHANNEL
 from langgraph_patch.graph.node import PatchedNode
 
@@ -120,7 +118,10 @@ def test_runs_alone():
 
 
 def test_graph_namespace():
-    """A `@task`, also one inside another, has the namespace and the checkpoint of its graph."""
+    """A `@task`, also one inside another, has the namespace and the checkpoint of its graph.
+
+    The namespace of a subgraph is `node:task_id`.
+    """
     saver, found = InMemorySaver(), []
 
     def note() -> None:
@@ -147,6 +148,8 @@ def test_graph_namespace():
     assert leaf_namespace.startswith("node1:")
     assert len(found) == 3
     assert all(config == saver.get_tuple(place).config for _, config in found)
+    assert storage.nodes_of_namespace(leaf_namespace) == ["node1"]
+    assert not storage.keeps_state_between_runs(leaf_namespace)
 
 
 # --- what clients see, and the loop ------------------------------------------------------------
@@ -212,28 +215,6 @@ def pending(saver: InMemorySaver, namespace: str = "") -> list[Any]:
     return list(saver.get_tuple(place).pending_writes or ())
 
 
-def test_namespaces_of_subgraphs():
-    """The namespace of a subgraph is `node:task_id`, below that of its parent."""
-    saver, configs = InMemorySaver(), []
-
-    def leaf(state: State, config: RunnableConfig) -> None:
-        configs.append(thread_config(config))
-        interrupt("?")
-
-    middle = build(build(leaf).compile()).compile()
-    graph = build(middle).compile(checkpointer=saver)
-    graph.invoke(QUESTION, THREAD)
-    (outer,) = graph.get_state(THREAD).tasks
-    child = f"node1:{outer.id}"
-    (below,) = namespaces(saver) - {"", child}
-    assert re.fullmatch(rf"{child}\|node1:[0-9a-f-]{{36}}", below)
-    assert configs[0]["configurable"]["checkpoint_ns"] == below
-    assert (storage.parent_namespace(below), storage.parent_namespace(child)) == (child, "")
-    assert storage.nodes_of_namespace(below) == ["node1", "node1"]
-    assert storage.task_of_namespace(child) == outer.id
-    assert not storage.keeps_state_between_runs(below)
-
-
 def test_namespaces_that_last_longer_than_a_task():
     """A subgraph with `checkpointer=True` has the namespace `node`, a second one `node|1`."""
     saver = InMemorySaver()
@@ -250,29 +231,6 @@ def test_namespaces_that_last_longer_than_a_task():
     assert all(map(storage.keeps_state_between_runs, lasting))
     assert {storage.task_of_namespace(namespace) for namespace in lasting} == {None}
     assert {tuple(storage.nodes_of_namespace(n)) for n in lasting} == {("node1",)}
-
-
-def test_reserved_and_triggering_channels():
-    """The names of the channels that are not keys of the state."""
-    saver = InMemorySaver()
-    builder = build(nothing, nothing).add_node("other", nothing).add_edge(START, "other")
-    builder.add_node("last", pause).add_edge(["node2", "other"], "last")
-    graph = builder.compile(checkpointer=saver)
-    graph.invoke(QUESTION, THREAD)
-    keys = {"messages", "note"}
-    channels = set(graph.channels) - keys
-    triggers = {channel: storage.triggered_node(channel) for channel in channels}
-    assert {"node1", "node2", "other", "last"} <= set(triggers.values())
-    assert triggers["branch:to:node1"] == "node1"
-    assert storage.trigger_channel("node1") == "branch:to:node1"
-    assert triggers["join:node2+other:last"] == "last"
-    assert storage.joined_nodes("join:node2+other:last") == ["node2", "other"]
-    assert storage.joined_nodes("branch:to:node1") == []
-    assert all(storage.is_reserved(channel) for channel in channels if triggers[channel] is None)
-    assert {storage.triggered_node(key) for key in keys} == {None}
-    assert storage.state_keys(graph.channels) == sorted(keys)
-    assert {channel for _, channel, _ in pending(saver)} == {"__interrupt__"}
-    assert storage.is_reserved("__interrupt__")
 
 
 def test_a15_what_a_deferred_node_waits_for():
@@ -312,19 +270,6 @@ def delta_state(**options: Any) -> Any:
     """A state whose history is in a `DeltaChannel`."""
     channel = DeltaChannel(_messages_delta_reducer, **options)
     return TypedDict("state", {"messages": Annotated[list[Any], channel]})  # type: ignore[misc]
-
-
-def test_delta_channels():
-    """A delta channel stores its writes, and its value in a snapshot now and then."""
-    builder = build(nothing, schema=delta_state(snapshot_frequency=1))
-    assert storage.is_delta_channel(builder.compile().channels["messages"])
-    assert not storage.is_delta_channel(build(nothing).compile().channels["messages"])
-    saved = checkpoints(ran(builder))
-    values = [each.checkpoint["channel_values"].get("messages") for each in saved]
-    snapshots = [value for value in values if value is not None]
-    assert snapshots
-    assert all(storage.whole_value(value) == QUESTION["messages"] for value in snapshots)
-    assert storage.whole_value(QUESTION["messages"]) is QUESTION["messages"]
 
 
 def test_what_counts_the_writes_of_a_delta_channel():
