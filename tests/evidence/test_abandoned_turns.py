@@ -3,6 +3,7 @@
 import copy
 import logging
 import operator
+from contextlib import closing
 from datetime import date
 from typing import Annotated, Any
 
@@ -423,6 +424,17 @@ def test_an_agent_that_does_not_continue_the_history():
         assert validate_messages(agent.history) == []
 
 
+def test_a_pause_between_agents_adds_nothing_twice():
+    """An agent that has ended is in the history: a pause of a later node restores nothing of it."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        approve = lambda _: {"messages": [AIMessage(interrupt("publish?"))]}
+        return compiled(above(create_agent(model, tools), approve), saver)
+
+    agent = abandoned(build, calls(MAIL), AIMessage("mailed"))
+    assert shown(agent.history) == ["human: pay bob", *MAILED, "human: never mind", "ai: done"]
+
+
 @pytest.mark.parametrize("kind", ["delta_as_node", "supervisor", "send", "middleware"])
 def test_a_healthy_turn_costs_nothing(kind: str):
     """No query, no write and no chunk more than without recovery, also after an answer."""
@@ -461,6 +473,9 @@ def test_a_checkpointer_that_cannot_be_read(caplog: pytest.LogCaptureFixture):
             assert agent.results == {"c1": "sent to bob", "c2": WIRE_WAITED.format("c2")}
 
 
+MAILED = ["ai: mail", "tool: sent to bob", "ai: mailed"]
+
+
 def routed(model: Any, tools: Any, saver: Any) -> Any:
     """An agent as a node, with a router behind it that fails once."""
     failures = [RuntimeError("no route")]
@@ -481,6 +496,17 @@ def test_a7_an_agent_that_has_ended_before_a_router_that_failed():
     with pytest.raises(RuntimeError, match="no route"):
         agent.say("mail bob")
     agent.say("and?")
-    mailed = ["human: mail bob", "ai: mail", "tool: sent to bob", "ai: mailed"]
-    assert shown(agent.history) == [*mailed, "human: and?", "ai: done"]
+    assert shown(agent.history) == ["human: mail bob", *MAILED, "human: and?", "ai: done"]
     assert agent.desk.did == {"mail bob": 1}
+
+
+def test_a7_a_client_that_closed_the_stream_after_the_last_chunk():
+    """The agent has ended, and its superstep was not applied."""
+    agent = Agent("node", calls(MAIL), AIMessage("mailed"))
+    value = {"messages": [HumanMessage("mail bob")]}
+    with closing(agent.graph.stream(value, agent.config, durability="sync")) as stream:
+        next(stream)
+    assert shown(agent.history) == ["human: mail bob", *MAILED]  # as if it were applied
+    agent.say("and?")
+    assert shown(agent.history) == ["human: mail bob", *MAILED, "human: and?", "ai: done"]
+    assert validate_messages(agent.history) == []

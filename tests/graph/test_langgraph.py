@@ -262,6 +262,7 @@ def test_what_a_run_stores():
     saver = ran(build(node))
     assert set(found) == {"thread_id", "checkpoint_ns", *storage.RUN_KEYS}
     assert {saved.checkpoint["v"] for saved in checkpoints(saver)} == {storage.NEWEST_FORMAT}
+    assert storage.state_keys(build(node).compile().channels) == ["messages", "note"]
     inputs = [storage.accepted_input(saved) for saved in reversed(checkpoints(saver))]
     assert inputs == [QUESTION, None, None]
 
