@@ -306,19 +306,13 @@ def test_what_is_restored():
         assert settle(before, found, restore=False, **how)[1] == ()
 
 
-def channel(value: Any) -> Any:
-    """A live channel with a value."""
-    made_channel: Any = LastValue(type(value))
-    made_channel.update([value])
-    return made_channel
-
-
 def test_one_write_with_the_effect_of_several():
     """The last value, or an `Overwrite` of what a reducer makes of all."""
-    files: Any = BinaryOperatorAggregate(dict, operator.or_)
+    files, note = REDUCER["files"].copy(), LastValue(str)
     files.update([{"a": "1"}])
+    note.update(["x"])
     writes = (("files", {"b": "2"}), ("files", {"c": "3"}), ("note", "y"), ("note", "z"))
-    found = one_write_each({"files": files, "note": channel("x")}, (*writes, ("one", 1)))
+    found = one_write_each({"files": files, "note": note}, (*writes, ("one", 1)))
     whole = {"a": "1", "b": "2", "c": "3"}
     assert found == {"files": Overwrite(whole), "note": "z", "one": 1}
     assert files.get() == {"a": "1"}

@@ -109,24 +109,6 @@ def test_many_results_are_shortened():
     assert finding.inner[0] == f"mail({arguments}…): {text}…"
 
 
-def test_two_graphs_of_one_task():
-    """The results of both are listed, of calls that nobody made too."""
-    texts = iter("ab")
-
-    def work(_: Any) -> Any:
-        return {"messages": [ToolMessage(next(texts), tool_call_id="i1", name="look")]}
-
-    done, asking = above(work).compile(), above(work, lambda _: interrupt("?")).compile()
-
-    @tool
-    def both() -> str:
-        """Run two graphs, of which the second asks."""
-        return str([graph.invoke({"messages": [GO]}) for graph in (done, asking)])
-
-    expected = "awaiting_input | look(): b | look(): a"
-    assert found(stopped(made("both:c1"), both), made("both:c1")) == expected
-
-
 def clerk_with(given: Any, *tools: Any, asks_itself: bool = False, first: Any = None) -> Any:
     """An agent whose tool `task` gives a clerk a history; the clerk sends a mail and waits."""
 

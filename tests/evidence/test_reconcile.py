@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from kit import Agent, StrictModel, calls, results_in
-from langgraph_patch import DanglingCall, is_placeholder, patch_model
+from kit import Agent, calls
+from langgraph_patch import DanglingCall, is_placeholder
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.reconcile import checked_reconcile, reconcile_calls
@@ -82,13 +82,6 @@ def test_it_is_not_asked_about_calls_that_are_about_to_run():
     assert reading is not None
     run_sync(repairer.repair(reading, {}))
     assert [call.message.id for call in asked] == ["a1"]
-
-
-def test_a_patched_model_asks_too():
-    """A model alone has no checkpoints: the lookup is all there is."""
-    model = StrictModel()
-    patch_model(model, reconcile={"wire": booked}).invoke([TURN, HumanMessage("hm")])
-    assert results_in(model.seen[0])["c2"] == "the bank has booked 3"
 
 
 def settled(cause: Any, lookup: Any, message_id: str = "a1") -> Any:

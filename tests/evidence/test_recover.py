@@ -6,7 +6,6 @@ import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from itertools import cycle
 from typing import Annotated, Any
 
 import pytest
@@ -21,8 +20,8 @@ from langgraph.prebuilt import tools_condition
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
-from kit import KINDS, OWN_TASKS, Agent, Counting, Desk, calls, loop, model_node
-from langgraph_patch import is_placeholder, validate_messages, with_patching
+from kit import Agent, Counting, Desk, calls, loop, model_node
+from langgraph_patch import with_patching
 from langgraph_patch._sansio import run_async
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.history.calls import read_calls
@@ -38,25 +37,6 @@ NOTHING = {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2"
 def agent_with(*tools: Any) -> Any:
     """The builder of an agent with tools of its own."""
     return lambda model, _, saver: with_patching(create_agent(model, tools, checkpointer=saver))
-
-
-@pytest.mark.parametrize(
-    ("kind", "asynchronous", "durability"),
-    list(zip(KINDS, cycle([False, True]), cycle(["sync", "async", "exit"]), strict=False)),
-)
-def test_a_new_message_instead_of_an_answer(kind: str, durability: str, *, asynchronous: bool):
-    """The model reads that the mail was sent and that the wire was waiting; one mail is sent.
-
-    Where one task ran both calls, nothing is known of either.
-    """
-    agent = Agent(kind, TURN, asynchronous=asynchronous)
-    agent.say("pay bob", durability=durability)
-    agent.say("never mind", durability=durability)
-    assert agent.read == agent.results == (FOUND if kind in OWN_TASKS else NOTHING)
-    assert validate_messages(agent.history) == []
-    results = [message for message in agent.history if isinstance(message, ToolMessage)]
-    assert [m.status == "error" for m in results] == list(map(is_placeholder, results))
-    assert agent.desk.did == {"mail bob": 1}
 
 
 async def test_an_asynchronous_database():
@@ -276,17 +256,6 @@ def test_what_cannot_be_searched():
     assert not saver.used
     search = recover_evidence(saver, nothing, [message], read_calls(message))
     assert shortly(asyncio.run(run_async(search))) == "unknown"
-
-
-def test_a_history_under_another_key():
-    """Its messages and results are read there."""
-    thread = Thread(made("mail:c1"))
-    values = {"chat": [GO, thread.message]}
-    written = ("chat", [ToolMessage("sent", tool_call_id="c1")])
-    thread.add(**ran("tools", written, values=values))
-    thread.add(**ran("agent", values=values))
-    assert thread.found(messages_key="chat") == "sent"
-    assert thread.found() == "unknown"
 
 
 @pytest.mark.needs(langgraph="1.2.22")

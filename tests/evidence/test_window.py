@@ -1,10 +1,14 @@
-"""In which supersteps a call may have run: of edited, renamed, removed and repeated calls."""
+"""In which supersteps a call may have run: of edited, renamed, removed and repeated calls.
+
+And what one search reads of a checkpointer, and what it does on errors.
+"""
 
 from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import MessagesState
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Overwrite
@@ -22,6 +26,8 @@ from kit import (
 from langgraph_patch import patch_messages, with_patching
 from langgraph_patch._langgraph_storage import RETURN
 from langgraph_patch._sansio import run_sync
+from langgraph_patch.evidence.address import Address
+from langgraph_patch.evidence.reader import Reader
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.calls import read_calls
 from support.placeholder_texts import UNKNOWN
@@ -65,14 +71,6 @@ PLACES: dict[str, tuple[Any, ...]] = {
 def test_where_the_message_is():
     """A superstep counts if the message was the last one, or if a task names one of its calls."""
     assert wrong_in(PLACES, BOTH) == {}
-
-
-def test_an_edited_call_has_not_run():
-    """The result of a call does not belong to an edited copy of it."""
-    thread = Thread(made("mail:c1:Rome"), sent("sent"), news(made("mail:c1:Rome")))
-    edits = ("mail:c1:Rome", "mail:c1:Oslo", "wire:c1:Rome", "mail:c9:Rome")
-    found = [thread.found(GO, made(call)) for call in edits]
-    assert found == ["sent", "unknown", "unknown", "unknown"]
 
 
 def test_a_call_that_has_moved_in_its_message():
@@ -130,21 +128,6 @@ def test_calls_of_many_messages():
     wanted = [call for index, message in made_calls for call in read_calls(message, index)]
     found = shortly(run_sync(recover_evidence(thread.saver, thread.config, messages, wanted)))
     assert found == ", ".join(f"sent {n}, awaiting_input" for n in range(45))
-
-
-def test_an_id_that_a_later_turn_uses_again():
-    """A result belongs to the call that was the last one with its id when it was written."""
-    history = [GO, MAIL, result("first"), MORE, AGAIN]
-    thread = Thread(
-        MAIL,
-        sent("first"),
-        ran("agent", history=history[:3]),
-        ran("agent", AGAIN, history=history[:4]),
-        ran("agent", history=history),
-        ran("agent", source="input", history=[*history, SAYS]),
-    )
-    assert thread.found(*history) == "unknown"
-    assert thread.found(GO, MAIL) == "first"
 
 
 TWINS = made("mail:c1", "wire:c1", "mail:c2")
@@ -253,14 +236,6 @@ def test_f41_an_id_that_is_used_again(state: Any, durability: Any):
 
 
 @ways
-def test_an_id_that_is_used_again_after_a_repair(state: Any, durability: Any):
-    """A repair gives `c1` a new id; the next `c1` of the same run keeps its result."""
-    script = [calls(BOB), AIMessage("ok"), calls(WIRE), calls(MIA, WIRE)]
-    found = read(reusing(state, *script), "mail", "wire", "both", "no", durability=durability)
-    assert found == ["sent to bob", "waits", "sent to mia", "waits"]
-
-
-@ways
 def test_f40_an_id_that_waits_in_two_turns(state: Any, durability: Any):
     """The result of the second `c1` is not given to the first one, which still waits."""
     agent = reusing(state, calls(WIRE), calls(WIRE))
@@ -286,3 +261,91 @@ def test_a_shallow_saver_keeps_the_thread_alive():
     unknown = [UNKNOWN.format("mail", "c1"), UNKNOWN.format("wire", "c2")]
     assert read(agent, "go", "never mind", "and now?") == unknown
     assert agent.history[-1].text == "done"
+
+
+# --- what one search reads of a checkpointer ----------------------------------------------------
+
+ONE_CALL = made("wire:c1")
+
+
+def count_of(reader: Reader, config: Any) -> int:
+    """How many checkpoints are read, from the current one to the oldest."""
+    count = 0
+    step = run_sync(reader.read(Address.of(config)))
+    while step is not None:
+        count += 1
+        step = run_sync(reader.read_older(step))
+    return count
+
+
+def test_one_search_reads_100_000_messages():
+    """The checkpoint that exhausts it is read; each costs 100 messages beside its own, here two."""
+    thread = Thread(ONE_CALL, ran("node1"), ran("node2"))
+    assert Reader(thread.saver, "messages").budget == 100_000
+    for budget, read in ((102, 1), (103, 2), (204, 2), (205, 3)):
+        reader = Reader(thread.saver, "messages", budget=budget)
+        assert count_of(reader, thread.config) == read
+
+
+def test_a_stored_history():
+    """Its messages; none if there are none, or if it is something else."""
+    thread = Thread(ONE_CALL)
+    table: Any = [
+        ([GO, {"role": "tool", "content": "sent", "tool_call_id": "c1"}], ["go", "sent"]),
+        (_DeltaSnapshot([GO]), ["go"]),
+        ([{"role": "nobody", "content": "x"}], []),
+        (7, []),
+        (None, []),
+    ]
+    for value, texts in table:
+        thread.add(history=None, values={"messages": value})
+        step = run_sync(Reader(thread.saver, "messages").read(Address.of(thread.config)))
+        assert step is not None
+        assert [message.text for message in step.history] == texts
+
+
+class Late(InMemorySaver):
+    """Stores a checkpoint only after it was asked for it a few times."""
+
+    asked, until = 0, 0
+
+    def get_tuple(self, config: Any) -> Any:
+        self.asked += 1
+        return None if self.asked < self.until else super().get_tuple(config)
+
+
+@pytest.mark.parametrize(("until", "found"), [(4, "wired"), (99, "unknown")])
+def test_a_checkpoint_that_is_being_written(until: int, found: str):
+    """A search waits for the current one; if that takes long, the next turn searches again."""
+    thread = Thread(ONE_CALL, sent("wired"))
+    thread.saver.__class__, thread.saver.until = Late, until
+    assert thread.found() == found
+
+
+class Broken(InMemorySaver):
+    """A checkpointer that loses its database after some queries."""
+
+    left = 0
+
+    def get_tuple(self, config: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise ConnectionError("gone")
+        return super().get_tuple(config)
+
+
+TEXT = (
+    "Thread '1': the checkpointer raised ConnectionError('gone') while the checkpoints of "
+    "namespace '' were read. Fix the checkpointer, or set recover=False to repair without it."
+)
+
+
+def test_what_was_recorded_before_an_error_counts(caplog: pytest.LogCaptureFixture):
+    """The rest is unknown until the next turn, and one WARNING reports it."""
+    thread = Thread(made("mail:c1", "wire:c2"), sent("sent", None))
+    thread.saver.__class__, thread.saver.left = Broken, 1
+    assert thread.found() == "sent, unknown"
+    (record,) = caplog.records
+    text = f"{TEXT} The calls are unknown until the next turn searches again."
+    assert (record.levelname, record.getMessage()) == ("WARNING", text)
+    assert thread.found() == "unknown, unknown"

@@ -28,7 +28,6 @@ from kit import (
     Agent,
     PydanticState,
     above,
-    calling,
     calls,
     lines,
     loop,
@@ -37,9 +36,9 @@ from kit import (
     results_in,
     send_each,
 )
-from langgraph_patch import validate_messages, with_patching
+from langgraph_patch import validate_messages
 from support.placeholder_texts import CANCELLED, FAILED, NOT_APPROVED, UNKNOWN, WAITED
-from support.strict import RefusedError, refuse
+from support.strict import refuse
 
 MAIL = ("mail", {"to": "bob"})
 SECOND = {
@@ -317,24 +316,6 @@ def test_the_answer_reaches_the_tool_that_waits(name: str):
     assert play.patched.desk.did["wire 5"] == 1
     # LangGraph starts a task that waits again, in the bare graph too.
     assert play.patched.desk.did["mail bob"] == (1 if play.kind.records else 2 + goes)
-
-
-def test_a_child_that_a_node_calls_must_be_patched_itself():
-    """The parent cannot see it, and patching the node that calls it is not enough."""
-
-    def build(model: Any, tools: Any, saver: Any, *, is_patched: bool = False) -> Any:
-        child = BARE["create_agent"](model, tools, True)  # noqa: FBT003 - a memory of its own
-        graph = above(calling(with_patching(child) if is_patched else child))
-        return with_patching(graph.compile(checkpointer=saver), model_node="node1")
-
-    agents = [Agent(build, calls(MAIL, SECOND["paused"]), is_patched=each) for each in (0, 1)]
-    for agent in agents:
-        agent.say("go")
-    with pytest.raises(RefusedError, match="c1"):
-        agents[0].say("never mind")
-    agents[1].say("never mind")
-    assert agents[1].read["c1"] == "sent to bob"
-    assert "was waiting for human input" in agents[1].read["c2"]
 
 
 # --- a healthy run ---------------------------------------------------------------------------

@@ -1,26 +1,42 @@
-"""The details of LangGraph in `_langgraph.py`: what a node reaches through its config.
+"""The private details of LangGraph: what a node reaches, what is stored, graphs that are built.
 
-Each test compares details with the LangGraph that is installed, and fails if one has changed.
+Each test compares details with the LangGraph that is installed, and fails if one has changed. What
+is not tested here, the tests of graphs that are run notice.
 """
 
 from __future__ import annotations
 
-import re
+import asyncio
+import inspect
+import operator
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from langchain_core.messages import HumanMessage
-from langchain_core.runnables import Runnable, RunnableConfig
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langgraph.cache.memory import InMemoryCache
+from langgraph.channels import DeltaChannel
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
 from langgraph.func import task
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.types import Command, Send, interrupt
+from langgraph.graph.message import _messages_delta_reducer
+from langgraph.prebuilt import ToolNode, create_react_agent
+from langgraph.store.memory import InMemoryStore
+from langgraph.types import CachePolicy, Command, RetryPolicy, Send, interrupt
+from typing_extensions import TypedDict
 
-from kit import above
+from kit import BARE, Agent, RunNames, above, calls
 from langgraph_patch import _langgraph as lg
+from langgraph_patch import _langgraph_graphs as graphs
+from langgraph_patch import _langgraph_storage as storage
+from langgraph_patch._langgraph_storage import ROOT_CHANNEL
+from langgraph_patch.graph.node import PatchedNode
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 QUESTION: Any = {"messages": [HumanMessage("hi", id="h1")]}
@@ -49,27 +65,6 @@ def read_in_a_node(read: Callable[[RunnableConfig], Any], durability: Any = "syn
     return found[0]
 
 
-def public_names() -> list[tuple[str, str]]:
-    """The functions and constants that the modules define, each with its module."""
-    folder = Path(lg.__file__ or "").parent
-    definition = re.compile(r"^(?:def )?([A-Za-z]\w*)(?:\(|: Final)", re.MULTILINE)
-    return [
-        (path.stem, name)
-        for path in sorted(folder.glob("_langgraph*.py"))
-        for name in definition.findall(path.read_text("utf-8"))
-    ]
-
-
-def test_there_is_a_test_for_each_name():
-    """Each function and constant occurs below the imports of the test module of its module."""
-    missing = []
-    for module, name in public_names():
-        tests = (Path(__file__).parent / f"test{module}.py").read_text("utf-8")
-        if not re.search(rf"\b{name}\b", tests.partition("\n\n\n")[2]):
-            missing.append((module, name))
-    assert missing == []
-
-
 READ: list[tuple[Any, Any, Any]] = [
     (lambda c: type(lg.checkpointer_of(c)), InMemorySaver, type(None)),
     (lambda c: type(lg.channels_of(c).get("messages")), BinaryOperatorAggregate, type(None)),
@@ -84,6 +79,7 @@ READ: list[tuple[Any, Any, Any]] = [
     (lg.writes_at_exit, False, False),
     (lambda c: type(lg.checkpoint_before_run(c)), str, type(None)),
     (lg.graph_namespace, "", ""),
+    (lambda c: type(lg.thread_config(c)), dict, type(None)),
     (lambda c: lg.is_called_by_node(c, print), True, False),
 ]
 """What is read of a config; its value in a node, and outside of a graph."""
@@ -118,79 +114,14 @@ def test_runs_alone():
     assert alone == {**apart, **together}
 
 
-def test_has_interrupts():
-    """It is true once an interrupt of the task was answered."""
-    found: list[tuple[bool, bool]] = []
-
-    def node(state: State, config: RunnableConfig) -> None:
-        before = lg.has_interrupts(config)
-        interrupt("?")
-        found.append((before, lg.has_interrupts(config)))
-
-    graph = above(node).compile(checkpointer=InMemorySaver())
-    graph.invoke(QUESTION, THREAD)
-    graph.invoke(Command(resume="yes"), THREAD)
-    assert found == [(False, True)]  # the answer is taken when `interrupt` asks for it
-
-
-def test_values_of_are_fresh_in_a_router():
-    """A router reads what its source node has just written, also a key that its schema lacks."""
-    values: list[Any] = []
-
-    def router(state: MessagesState, config: RunnableConfig) -> str:
-        values.append(
-            (
-                lg.values_of(config, ["note"], fresh=True),
-                lg.values_of(config, ["note"], fresh=False),
-            )
-        )
-        return END
-
-    builder = above(lambda _: {"note": "new"}, state=State)
-    builder.add_conditional_edges("node1", router).compile().invoke(QUESTION)
-    assert values == [({"note": "new"}, {})]
-
-
-def test_is_called_by_node():
-    """False for the runnable that is the node, True for one that a function of the node calls."""
-    found: list[tuple[str, bool]] = []
-
-    class Own(Runnable[Any, Any]):
-        def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> None:
-            found.append((lg.node_of(config or {}) or "", lg.is_called_by_node(config or {}, self)))
-
-    own = Own()
-
-    def calls(state: State, config: RunnableConfig) -> None:
-        own.invoke(state, config)
-
-    above(own, calls).compile().invoke(QUESTION)
-    assert found == [("node1", False), ("node2", True)]
-
-
 # --- the thread ------------------------------------------------------------------------------
 
 
-def test_thread_config_names_the_current_checkpoint():
-    """The config of a node has the thread and the checkpoint that the run is at."""
-    saver, found = InMemorySaver(), []
-    node = noting(lambda config: (lg.thread_config(config), saver.get_tuple(THREAD)), found)
-    graph = above(node).compile(checkpointer=saver)
-    graph.invoke(QUESTION, THREAD, durability="sync")
-    [(config, saved)] = found
-    assert config == saved.config
-    assert lg.thread_config({}) is None
-
-
-def test_thread_config_with_durability_exit():
-    """The current checkpoint is not stored, so it is not named."""
-    config = read_in_a_node(lg.thread_config, durability="exit")
-    assert config == {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
-    assert read_in_a_node(lg.writes_at_exit, durability="exit") is True
-
-
 def test_graph_namespace():
-    """A `@task`, also one inside another, has the namespace and the checkpoint of its graph."""
+    """A `@task`, also one inside another, has the namespace and the checkpoint of its graph.
+
+    The namespace of a subgraph is `node:task_id`.
+    """
     saver, found = InMemorySaver(), []
 
     def note() -> None:
@@ -217,24 +148,11 @@ def test_graph_namespace():
     assert leaf_namespace.startswith("node1:")
     assert len(found) == 3
     assert all(config == saver.get_tuple(place).config for _, config in found)
+    assert storage.nodes_of_namespace(leaf_namespace) == ["node1"]
+    assert not storage.keeps_state_between_runs(leaf_namespace)
 
 
 # --- what clients see, and the loop ------------------------------------------------------------
-
-
-async def test_show_in_updates():
-    """The value is the chunk of the node; the state has what the node returned."""
-
-    def node(state: State, config: RunnableConfig) -> Command[Any]:
-        lg.show_in_updates(config, {"note": "shown"})
-        return Command(update=[("note", "a"), ("messages", HumanMessage("x", id="h2"))])
-
-    graph = above(node, state=State).compile(checkpointer=InMemorySaver())
-    chunks = [c async for c in graph.astream(QUESTION, THREAD, stream_mode="updates")]
-    assert chunks == [{"node1": {"note": "shown"}}]
-    values = graph.get_state(THREAD).values
-    assert (values["note"], len(values["messages"])) == ("a", 2)
-    lg.show_in_updates({}, {})  # outside of a graph it does nothing
 
 
 def test_input_ended_tasks_of_any_kind():
@@ -257,15 +175,343 @@ def test_input_ended_tasks_of_any_kind():
     assert seen == [False, True, True, True]
 
 
-def test_breakpoints_of():
-    """Those of the compiled graph and of the call; None is every node."""
-    for compiled, call, expected in (((), ["b"], {"b"}), (["a"], None, {"a"}), ((), "*", None)):
-        found: list[Any] = []
-        builder = above(lambda _: None).add_node("a", lambda _: None).add_node("b", lambda _: None)
-        builder.add_node("first", noting(lg.breakpoints_of, found)).add_edge(START, "first")
-        graph = builder.compile(checkpointer=InMemorySaver(), interrupt_before=compiled)
-        options = {} if call is None else {"interrupt_before": call}
-        graph.invoke(QUESTION, THREAD, **options)
-        if not found:  # it pauses before this node, too
-            graph.invoke(None, THREAD, **options)
-        assert found == [expected]
+# --- what is stored ----------------------------------------------------------------------------
+
+
+def build(*nodes: Any, schema: Any = State) -> Any:
+    """A builder with these nodes, one after the other: `node1`, `node2`, and so on."""
+    return above(*nodes, state=schema)
+
+
+def ran(builder: Any, saver: Any = None, **options: Any) -> InMemorySaver:
+    """The checkpointer of a graph that has run once."""
+    saver = saver or InMemorySaver()
+    builder.compile(checkpointer=saver).invoke(QUESTION, THREAD, **options)
+    return saver
+
+
+def nothing(state: Any) -> None:
+    """A node that writes nothing."""
+
+
+def pause(state: Any) -> None:
+    """A node that waits for an answer."""
+    interrupt("?")
+
+
+def checkpoints(saver: InMemorySaver) -> list[Any]:
+    """The checkpoints of the thread in all namespaces, newest first."""
+    return list(saver.list(THREAD))
+
+
+def namespaces(saver: InMemorySaver) -> set[str]:
+    """The namespaces of the thread."""
+    return {saved.config["configurable"]["checkpoint_ns"] for saved in checkpoints(saver)}
+
+
+def pending(saver: InMemorySaver, namespace: str = "") -> list[Any]:
+    """The pending writes of the newest checkpoint of a graph."""
+    place: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": namespace}}
+    return list(saver.get_tuple(place).pending_writes or ())
+
+
+def test_namespaces_that_last_longer_than_a_task():
+    """A subgraph with `checkpointer=True` has the namespace `node`, a second one `node|1`."""
+    saver = InMemorySaver()
+    child = build(nothing).compile(checkpointer=True)
+
+    def caller(state: State) -> None:
+        child.invoke(state)
+        child.invoke(state)
+
+    graph = build(caller).compile(checkpointer=saver)
+    graph.invoke(QUESTION, THREAD)
+    lasting = namespaces(saver) - {""}
+    assert lasting == {"node1", "node1|1"}
+    assert all(map(storage.keeps_state_between_runs, lasting))
+    assert {storage.task_of_namespace(namespace) for namespace in lasting} == {None}
+    assert {tuple(storage.nodes_of_namespace(n)) for n in lasting} == {("node1",)}
+
+
+def test_a15_what_a_deferred_node_waits_for():
+    """Until the graph comes to its end, the channel of the node starts nothing."""
+    saver = InMemorySaver()
+    builder = build(nothing, nothing).add_node("late", nothing, defer=True)
+    builder.add_edge(START, "late").compile(checkpointer=saver).invoke(QUESTION, THREAD)
+    stored = [each.checkpoint["channel_values"] for each in reversed(checkpoints(saver))]
+    assert [*stored[2]["branch:to:late"]] == [None, False]
+    assert [sorted(storage.due_channels(each)) for each in stored[1:]] == [
+        *(["branch:to:node1"], ["branch:to:node2"], ["branch:to:late"], []),
+    ]
+    assert storage.trigger_values(stored[3]) == {"branch:to:late": None}
+
+
+# --- checkpoints -------------------------------------------------------------------------------
+
+
+def test_what_a_run_stores():
+    """The newest format that is supported, and the input that START has not applied yet.
+
+    Beside the thread and its namespace, the config has RUN_KEYS and reserved keys.
+    """
+    found: list[str] = []
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        found.extend(key for key in config["configurable"] if not storage.is_reserved(key))
+
+    saver = ran(build(node))
+    assert set(found) == {"thread_id", "checkpoint_ns", *storage.RUN_KEYS}
+    assert {saved.checkpoint["v"] for saved in checkpoints(saver)} == {storage.NEWEST_FORMAT}
+    assert storage.state_keys(build(node).compile().channels) == ["messages", "note"]
+    inputs = [storage.accepted_input(saved) for saved in reversed(checkpoints(saver))]
+    assert inputs == [QUESTION, None, None]
+
+
+def delta_state(**options: Any) -> Any:
+    """A state whose history is in a `DeltaChannel`."""
+    channel = DeltaChannel(_messages_delta_reducer, **options)
+    return TypedDict("state", {"messages": Annotated[list[Any], channel]})  # type: ignore[misc]
+
+
+def test_what_counts_the_writes_of_a_delta_channel():
+    """A value that is spread over checkpoints is counted in each one that does not have it."""
+    saved = checkpoints(ran(build(nothing, nothing, schema=delta_state(snapshot_frequency=2))))
+    with_key = [each for each in saved if "messages" in each.checkpoint["channel_versions"]]
+    spread = [s for s in with_key if "messages" not in s.checkpoint["channel_values"]]
+    assert spread
+    assert all(storage.is_spread(each, "messages") for each in spread)
+    assert storage.counters_of(spread[0], "messages") == {}
+    assert storage.counters_of(spread[0], "other").keys() <= {"counters_since_delta_snapshot"}
+    assert not storage.is_spread(checkpoints(ran(build(nothing)))[0], "messages")
+
+
+def test_last_nodes():
+    """A checkpoint notes which version of its trigger each node has seen."""
+    after_second, after_first, *_ = checkpoints(ran(build(nothing, nothing)))
+    assert (storage.last_nodes(after_second), storage.last_nodes(after_first)) == (
+        {"node2"},
+        {"node1"},
+    )
+
+
+async def test_is_node_timeout():
+    """A node that takes too long records LangGraph's own error."""
+
+    async def slow(state: Any) -> None:
+        await asyncio.sleep(5)
+
+    saver = InMemorySaver()
+    builder = StateGraph(State).add_node("slow", slow, timeout=0.05).add_edge(START, "slow")
+    with pytest.raises(Exception, match=r"(?i)time") as raised:
+        await builder.compile(checkpointer=saver).ainvoke({"messages": []}, THREAD)
+    assert storage.is_node_timeout(raised.value)
+    [error] = [value for _, channel, value in pending(saver) if channel == "__error__"]
+    assert storage.is_node_timeout(error)
+    assert not storage.is_node_timeout(TimeoutError("the tool's own"))
+
+
+# --- graphs that are built ---------------------------------------------------------------------
+
+
+class Note(TypedDict):
+    """A schema with one key of the state."""
+
+    note: str
+
+
+def goes(_: Any) -> Command[Literal["commanded"]]:
+    """A node that says where it goes."""
+    return Command(goto="commanded")
+
+
+def test_what_is_read_of_a_builder():
+    """Plain edges, routers with and without a list of ends, joins, commands and deferred nodes.
+
+    A node reads its own schema, or that of the state, which may be a single value.
+    """
+    builder = build(goes).add_node("own", nothing, input_schema=Note)
+    for name in ("plain", "routed", "joined", "commanded", "later", "loops"):
+        builder.add_node(name, nothing, defer=name == "later")
+    builder.add_edge("node1", "plain").add_edge(["node1", "plain"], "joined")
+    builder.add_edge("node1", "later")
+    builder.add_conditional_edges("node1", lambda _: "routed", {"go": "routed"})
+    builder.add_conditional_edges("loops", lambda _: "loops", ["loops", END])
+    after = {node: graphs.nodes_after(builder, node) for node in builder.nodes}
+    assert {node: ends for node, ends in after.items() if ends} == {
+        "node1": {"plain", "joined", "later", "routed", "commanded"},
+        "plain": {"joined"},
+        "loops": {"loops", END},
+    }
+    assert [n for n in builder.nodes if graphs.can_be_followed(builder, n)] == ["node1", "plain"]
+    started = [node for node in builder.nodes if graphs.is_started_by_edges(builder, node)]
+    assert started == ["node1", "plain", "routed", "loops"]
+    assert [source for source, *_ in graphs.branches_into(builder, ["routed"])] == ["node1"]
+    assert not any(graphs.sends_each_call(builder, node) for node in builder.nodes)
+    builder.add_conditional_edges("own", lambda _: END)
+    assert (graphs.nodes_after(builder, "own"), graphs.can_be_followed(builder, "own")) == (
+        None,
+        True,
+    )
+    keys = {"messages", "note"}
+    assert set(graphs.schema_keys(builder)) == set(graphs.output_keys(builder)) == keys
+    assert keys <= set(graphs.channel_names(builder))
+    read = [graphs.input_of_node(builder, node) for node in ("node1", "own")]
+    assert [(schema, set(names)) for schema, names in read] == [(State, keys), (Note, {"note"})]
+    root = StateGraph(Annotated[list[Any], operator.add]).add_node("node1", nothing)
+    assert list(graphs.keys_read_by(root, "node1")) == [ROOT_CHANNEL]
+
+
+def test_options_of_nodes():
+    """A cache policy and an error handler are those of a node, or of all nodes."""
+    options = {"cache_policy": CachePolicy(), "error_handler": lambda _: None}
+    builder = build(nothing).add_node("own", nothing, **options)
+    asked = (graphs.has_cache, graphs.handles_errors)
+    found = [[ask(builder, node) for ask in asked] for node in ("node1", "own")]
+    assert found == [[False, False], [True, True]]
+    builder.set_node_defaults(**options)
+    assert [ask(builder, "node1") for ask in asked] == [True, True]
+
+
+def test_graph_that_returns():
+    """A compiled graph that is a node is found, also in a wrapper, if it returns the key."""
+    subgraph = build(nothing).compile()
+    silent = StateGraph(State, output_schema=Note).add_node("n", nothing).add_edge(START, "n")
+    builder = build(subgraph, nothing, silent.compile(), PatchedNode(subgraph, {}, (), ()))
+    assert graphs.node_runnables(builder)["node1"] is subgraph
+    found = [graphs.graph_that_returns(builder, f"node{i}", "messages") for i in range(1, 6)]
+    assert found == [subgraph.builder, None, None, subgraph.builder, None]
+    assert graphs.graph_that_returns(builder, "node1", "other") is None
+
+
+def test_copy_builder():
+    """The copy of a builder shares no container with it, and compiling it leaves it alone."""
+    builder = build(nothing, nothing).add_conditional_edges("node2", lambda _: "node1")
+    builder.set_node_defaults(retry_policy=RetryPolicy(), error_handler=nothing)
+    builder.compile()
+    copied = graphs.copy_builder(builder)
+    assert (builder.compiled, copied.compiled) == (True, False)
+    before = str(sorted(vars(builder).items()))
+    copied.add_node("node3", nothing).add_edge("node1", "node3").add_conditional_edges(
+        "node1", lambda _: "node3"
+    )
+    copied.compile()
+    assert str(sorted(vars(builder).items())) == before
+    containers = {
+        name: value for name, value in vars(builder).items() if not isinstance(value, type)
+    }
+    shared = [value for name, value in containers.items() if vars(copied)[name] is value]
+    assert all(value is True or value is None for value in shared)
+    assert {"nodes", "edges", "branches", "channels", "schemas", "waiting_edges"} <= set(containers)
+
+
+def test_read_by_branches():
+    """A router reads the keys of its input schema."""
+    inputs: list[Any] = []
+    builder = StateGraph(State).add_node("node1", nothing, input_schema=Note)
+    builder.add_conditional_edges(START, lambda state: inputs.append(state) or "node1")
+    graphs.read_by_branches(builder, START, Note)
+    builder.compile().invoke({**QUESTION, "note": "x"})
+    assert inputs == [{"note": "x"}]
+
+
+def test_compile_like():
+    """A graph keeps what it was compiled with and what was set on it since."""
+    options = {
+        "checkpointer": InMemorySaver(),
+        "cache": InMemoryCache(),
+        "store": InMemoryStore(),
+        "interrupt_before": ["node1"],
+        "interrupt_after": ["node2"],
+        "debug": True,
+        "name": "graph",
+        "transformers": [lambda _: None],
+    }
+    assert set(inspect.signature(StateGraph.compile).parameters) == {"self", *options}
+    builder = build(nothing, nothing)
+    graph = builder.compile(**options).with_config(tags=["a"])
+    graph.step_timeout, graph.stream_mode, graph.stream_eager = 7.0, "values", True
+    graph.retry_policy, graph.cache_policy = (RetryPolicy(),), None
+    new = graphs.compile_like(graph, builder)
+    made_again = {"nodes", "channels", "builder", "managed", "stream_channels", "output_channels"}
+    names = [name for name in vars(graph) if not name.startswith("_") and name not in made_again]
+    assert {name: getattr(new, name) for name in names} == {
+        name: getattr(graph, name) for name in names
+    }
+
+
+def test_run_start_untraced():
+    """Conditional edges from START run without events, and everything else is as before."""
+    seen, drawn, routed = [], [], []
+    for change in (None, graphs.run_start_untraced):
+        builder = StateGraph(State).add_node("node1", nothing).add_node("node2", nothing)
+        builder.add_conditional_edges(
+            START, lambda _: routed.append(1) or "node2", ["node1", "node2"]
+        )
+        graph = builder.compile(checkpointer=InMemorySaver())
+        if change is not None:
+            change(graph)
+        drawn.append(graph.get_graph().draw_mermaid())
+        handler = RunNames()
+        graph.invoke(QUESTION, {**THREAD, "callbacks": [handler]})
+        seen.append(handler.names)
+    assert START in seen[0]
+    assert [name for name in seen[0] if name != START] == seen[1]
+    assert drawn[0] == drawn[1]
+    assert len(routed) == 2
+
+
+# --- prebuilt agents and tool nodes ------------------------------------------------------------
+
+
+class Around(AgentMiddleware[Any, Any, Any]):
+    """A middleware with a node before and one after the model."""
+
+    def before_model(self, state: Any, runtime: Any) -> None:
+        """Do nothing."""
+
+    def after_model(self, state: Any, runtime: Any) -> None:
+        """Do nothing."""
+
+
+def test_sent_call():
+    """Both prebuilt agents send one call to each task of the tools node, with an id and a name."""
+    for kind in ("create_agent", "react_v2"):
+        agent = Agent(BARE[kind], calls(("wire", {"amount": 1}), ("wire", {"amount": 2})))
+        agent.say("go")
+        assert graphs.sends_each_call(agent.graph.builder, "tools")
+        saved = agent.graph.checkpointer.get_tuple(THREAD)
+        sends = saved.checkpoint["channel_values"]["__pregel_tasks"]
+        assert [(graphs.sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]
+    call = {"id": "c1", "name": "wire", "args": {}}
+    assert graphs.sent_call(Send("tools", [call])) == call
+    for payload in ({**call, "id": ""}, {"id": "c1", "name": "wire"}, [call] * 2, None):
+        assert graphs.sent_call(Send("tools", payload)) is None
+
+
+def test_a_tool_node_with_other_functions():
+    """It is a copy with the same tools, and the node keeps its own."""
+    node = ToolNode([])
+    copied = graphs.with_functions(node, nothing, None)
+    assert copied.tools_by_name is node.tools_by_name
+    assert (copied.func, node.func is nothing) == (nothing, False)
+
+
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+def test_the_nodes_around_the_model_of_the_prebuilt_agents():
+    """`create_react_agent` and `create_agent` name the nodes around the model and tools so."""
+    model = GenericFakeChatModel(messages=iter([AIMessage("hello")]))
+    react = create_react_agent(
+        model, [], pre_model_hook=RunnableLambda(nothing), post_model_hook=RunnableLambda(nothing)
+    )
+    agent = create_agent(model, middleware=[Around()])
+    names = {*react.nodes, *agent.nodes} - {START}
+    assert {name for name in names if graphs.runs_after_model(name)} == {
+        graphs.AFTER_MODEL[0],
+        f"Around{graphs.AFTER_MODEL[1]}",
+    }
+    assert {name for name in names if graphs.leads_to_model(name)} == {
+        "agent",
+        "model",
+        "pre_model_hook",
+        "Around.before_model",
+    }

@@ -12,8 +12,7 @@ from itertools import count, islice
 from multiprocessing import get_context
 from types import SimpleNamespace
 
-from ledger.actors import Read
-from ledger.agents import KINDS
+from ledger.agents import KINDS, Read
 from ledger.judge import Judge
 from ledger.session import CONFIG, play, scenario
 

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 
 from langchain_core.messages import AIMessage, ToolMessage
 
-from ledger.actors import RECEIPT, REF, Call, Read, ToolEvent
+from ledger.agents import RECEIPT, REF, Call, Read, ToolEvent
 
 CALL = r"^Tool call \S+ with id \S+"
 TEXTS = (

@@ -24,8 +24,7 @@ from langgraph.types import Command
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
-from ledger.actors import RUN, RandomModel, World, make_tool
-from ledger.agents import KINDS, SETTINGS
+from ledger.agents import KINDS, RUN, SETTINGS, RandomModel, World, make_tool
 
 CONFIG = {"configurable": {"thread_id": "1"}}
 EXPLAINED = re.compile("kaput|saver failed|there is no message|EmptyInputError|CancelledError")
