@@ -8,8 +8,7 @@ the detail, and the run goes on.
 The other private details are in `_langgraph_graphs` (graphs and tool nodes that are built) and
 `_langgraph_storage` (names in stored checkpoints).
 
-`tests/graph/test_langgraph.py` tests each function and constant. It fails if
-LangGraph changes the detail.
+`tests/graph/test_langgraph.py` fails if LangGraph changes a detail that no other test would notice.
 """
 
 from __future__ import annotations

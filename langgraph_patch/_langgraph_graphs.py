@@ -4,8 +4,7 @@ The attributes of `StateGraph`, `CompiledStateGraph` and `ToolNode` are not docu
 names of the nodes of prebuilt agents. If LangGraph changes one, most of these functions raise an
 error when the graph is patched, before its first run.
 
-`tests/graph/test_langgraph_graphs.py` tests each function and constant. It fails if LangGraph
-changes the detail.
+`tests/graph/test_langgraph.py` fails if LangGraph changes a detail that no other test would notice.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A `CheckpointTuple` is public; what its channel values, versions and ids mean is not documented.
 LangGraph stores them in databases, so it cannot change them without breaking old threads.
 
-`tests/graph/test_langgraph_storage.py` tests each function and constant. It fails if LangGraph
-changes the detail.
+`tests/graph/test_langgraph.py` fails if LangGraph changes a detail that no other test would notice.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from io import TextIOWrapper
 from typing import Any, NoReturn, cast
 
 from langgraph_patch import __version__, view
-from langgraph_patch.errors import PatchError, brief, quoted, say
+from langgraph_patch.errors import PatchError, brief, masked, quoted, say
 
 _EPILOG = "".join((__doc__ or "").partition("DB is one of:")[1:])
 _BAD, _STOPPED, _CLOSED = 2, 130, 141  # the last two as a shell reports Ctrl-C and a closed pipe
@@ -50,7 +50,8 @@ _BAD, _STOPPED, _CLOSED = 2, 130, 141  # the last two as a shell reports Ctrl-C 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         # Whatever has one of these signs may hold a password.
-        shown = re.sub(r"\S*(?:@|://|password\s*=)\S*", "***", message, flags=re.IGNORECASE)
+        text = masked(message)
+        shown = re.sub(r"\S*(?:@|://|password\s*=)\S*", "***", text, flags=re.IGNORECASE)
         say(f"{shown} (see {self.prog} --help)")
         self.exit(_BAD)
 

@@ -184,6 +184,7 @@ SECRET = {
     "u:Zx9secret@host/db": NO_DATABASE,
     "Zx9secret@h": "because it may hold a password, is no file: expected a SQLite database",
     "host=h password=Zx9secret": NO_DATABASE,
+    "host=h PASSWORD = 'a Zx9secret'": NO_DATABASE,
     "postgresql//u:Zx9secret@h": "because it may hold a password, is no file",
     "postgresql+psycopg://u:Zx9secret@h/db": NO_DATABASE,
     "postgresql:/u:Zx9secret@h": "begins with postgresql:// or postgres:// (PostgreSQL)",

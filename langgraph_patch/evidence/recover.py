@@ -63,9 +63,8 @@ from langgraph_patch.evidence.nested import (
     inner_results,
     is_answered_above,
 )
-from langgraph_patch.evidence.reader import Reader
 from langgraph_patch.evidence.superstep import Superstep
-from langgraph_patch.evidence.window import Window, read_windows, windows_of
+from langgraph_patch.evidence.window import Reader, Window, read_windows, windows_of
 from langgraph_patch.history.calls import Call
 from langgraph_patch.history.texts import Evidence, Finding
 

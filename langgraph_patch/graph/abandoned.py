@@ -32,9 +32,8 @@ from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.nested import AbandonedTurn, read_abandoned_turns, without
-from langgraph_patch.evidence.reader import Reader
 from langgraph_patch.evidence.superstep import Superstep, Task
-from langgraph_patch.evidence.window import called_in
+from langgraph_patch.evidence.window import Reader, called_in
 from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.changes import Change
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of

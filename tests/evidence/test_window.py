@@ -27,8 +27,8 @@ from langgraph_patch import patch_messages, with_patching
 from langgraph_patch._langgraph_storage import RETURN
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.evidence.reader import Reader
 from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.calls import read_calls
 from support.placeholder_texts import UNKNOWN
 from support.supersteps import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -270,6 +271,22 @@ def test_twins_are_two_calls():
     agent = Agent("recorded", message, recover=False)
     agent.say("go")
     assert agent.desk.did.total() == 2
+
+
+def test_a_healthy_run_has_the_messages_of_the_bare_run():
+    """The history, the order of results and the chunks of the nodes are the same."""
+
+    def play(kind):
+        agent = Agent(kind, calls(*(("mail", {"to": str(number)}) for number in range(5))))
+        shown = Counter(
+            (node, message.type, message.text)
+            for chunk in agent.stream({"messages": [HumanMessage("go")]})
+            for node, update in chunk.items()
+            for message in update["messages"]
+        )
+        return [(m.type, m.text) for m in agent.history], shown
+
+    assert play("recorded") == play("hand_built")
 
 
 def test_a_message_without_a_call_raises_as_in_the_bare_graph():

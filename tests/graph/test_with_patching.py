@@ -9,11 +9,14 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AnyMessage, HumanMessage
-from langchain_core.runnables import RunnableLambda
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.runtime import Runtime
+from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -289,3 +292,37 @@ def test_something_that_is_no_graph_to_patch(graph: Any, message: str):
     with pytest.raises(GraphError, match=message) as caught:
         with_patching(graph)
     assert isinstance(caught.value, PatchError)
+
+
+def test_what_langgraph_injects():
+    """Config, runtime, store and stream writer reach the model node through its wrapper."""
+    got: dict[str, Any] = {}
+    store = InMemoryStore()
+
+    def agent(state: State, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
+        got.update(config=config, context=runtime.context, store=runtime.store)
+        runtime.stream_writer("wrote")
+        return {"messages": [AIMessage("fine")]}
+
+    def build(_: Any, __: Any, saver: Any) -> Any:
+        builder = StateGraph(State, context_schema=dict).add_node("agent", agent)
+        return builder.add_edge(START, "agent").compile(store=store, checkpointer=saver)
+
+    it = Agent(build)
+    it.graph.update_state(it.config, {"messages": OPEN}, as_node=START)
+    assert patched(it).stream(None, "custom", context={"user": "ann"}) == ["wrote"]
+    assert got["config"]["metadata"]["langgraph_node"] == "agent"
+    assert got["context"] == {"user": "ann"}
+    assert got["store"] is store
+
+
+def test_kind_in_kind_out():
+    """A builder gives a builder, a compiled graph a compiled one, a subclass the subclass."""
+
+    class MyGraph(StateGraph[Any, Any, Any, Any]):
+        """A builder of one's own."""
+
+    for kind in (StateGraph, MyGraph):
+        builder = kind(MessagesState).add_node("agent", lambda _: None).add_edge(START, "agent")
+        assert type(with_patching(builder)).__name__ == kind.__name__
+        assert type(with_patching(builder.compile())) is CompiledStateGraph
