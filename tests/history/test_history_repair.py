@@ -79,14 +79,6 @@ def test_f06_a_message_between_call_and_result():
     assert str(patch) == f"renamed 't' {new_id!r}; moved 't' {new_id!r}"
 
 
-def test_f07_a_result_without_a_call():
-    """It is dropped, and whole in the changes."""
-    orphan = result("r", "gone", name="t", artifact={"rows": 1})
-    patch = patch_messages([H("1"), orphan, H("2")])
-    assert patch.messages == [H("1"), H("2")]
-    assert patch.changes == (Change("dropped", "orphan", 1, "gone", "t", None, orphan, None),)
-
-
 def test_f07_an_agent_that_summarises_goes_on():
     """The summary is made of the repaired history, so it keeps a call with its result."""
     history = [H("q"), ai("c1"), H("steer"), result("r"), X]
@@ -188,14 +180,6 @@ def test_f09_what_is_certain_of_a_call_itself_decides_its_cause():
     for message, finding, expected in CERTAIN:
         [(_, call)] = dangling_calls(read_if_damaged([message, X]), {(0, 0): finding})
         assert (call.cause, call.error, call.detail) == expected
-
-
-def test_dangling_calls_are_those_that_get_placeholders():
-    """With their causes; not those that have a result, or one in the evidence."""
-    reading = read_if_damaged([ai(("a", "c1"), "c2", ("d", "c3"), "c4"), result("r", "c4"), X])
-    evidence = {(0, 0): Finding("reconciled"), (0, 1): Finding(result=result("sent", "c2"))}
-    found = [(key, call.name, call.cause) for key, call in dangling_calls(reading, evidence)]
-    assert found == [((0, 0), "a", "unknown"), ((0, 2), "d", "unknown")]
 
 
 @pytest.mark.parametrize("cause", ["unknown", "awaiting_input"])

@@ -4,8 +4,6 @@ from langchain_core.messages import AIMessage, SystemMessage
 
 from langgraph_patch import patch_messages
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, derived_id, valid_name
-from langgraph_patch.history.pairing import read_history
-from langgraph_patch.history.patch import read_if_damaged
 from support.histories import (
     H,
     ai,
@@ -15,13 +13,11 @@ from support.histories import (
     is_quiet,
     kinds,
     made,
-    marked,
     patched,
     repaired,
     result,
     with_field,
 )
-from support.placeholder_texts import DEEPAGENTS_CANCELLED
 
 
 def ids_of(messages):
@@ -117,27 +113,3 @@ def test_a_message_with_an_open_and_an_unlisted_call_stays_as_it_is():
     assert answer.tool_call_id == "c 0"
     first, second, *_ = repaired([stays, answer, result("r", "c 1")])
     assert second.tool_call_id in ids_of([first])
-
-
-FOREIGN = result(DEEPAGENTS_CANCELLED.format("t", "c1"))
-
-
-AGAIN = {"look_again": True}
-
-
-def test_which_calls_are_searched_for():
-    """Not those with a result or a final placeholder; a marked one if the turn searches again."""
-    for answers, options, searched, without in (
-        ([result("r")], {}, False, False),
-        ([marked({"cause": "failed"})], AGAIN, False, True),
-        ([marked({"cause": "failed", **AGAIN})], AGAIN, True, True),
-        ([FOREIGN], {}, False, True),
-        ([], {}, True, True),
-    ):
-        history = [ai("c0"), result("r", "c0"), ai("c1"), *answers, H("x")]
-        reading = read_history(history, **options)
-        assert [call.key for call in reading.unanswered] == [(2, 0)] * searched
-        assert [call.key for call in reading.without_result] == [(2, 0)] * without
-        again = {(2, 0): ""} if searched and options is AGAIN else {}
-        assert reading.looked_for_again == again
-        assert (read_if_damaged(history, **options) is None) is not searched

@@ -246,14 +246,6 @@ def test_the_plain_form_joins_system_messages_of_any_content():
     assert str(moved) == "corrected message 1 (foreign)"
 
 
-def test_the_plain_form_leaves_what_is_plain():
-    """The same list, and in a changed history the same objects."""
-    history = [SystemMessage("A."), ASK, ai("hm ", "c1"), result(), SAID, AGAIN]
-    assert plain_form(history).messages is history
-    messages = plain_form([*history, claude(TEXT), H("Yes.")]).messages
-    assert [id(m) for m in messages[:6]] == [id(m) for m in history]
-
-
 # --- the laws -----------------------------------------------------------------------------------
 
 BLOCKS = [

@@ -1,9 +1,10 @@
 """A new id or name is written everywhere where a call or its result has it."""
 
-from langchain_core.messages import AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch import patch_messages
-from support.histories import ai, call_of, defects, repaired, result, with_field
+from support.histories import ai, call_of, defects, made, repaired, result, with_field
+from support.placeholder_texts import UNKNOWN
 
 SIGNATURES = "__gemini_function_call_thought_signatures__"
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
@@ -100,3 +101,8 @@ def test_f10_the_result_of_a_custom_call_is_wrapped():
         output = [{"type": "custom_tool_call_output", "output": text}, *kept]
         assert defects([caller, result(stored)]) == ["wrong_role"]
         assert repaired([caller, result(stored)]) == [caller, result(output)]
+    unknown = {"type": "custom_tool_call_output", "output": UNKNOWN.format("t", "c1")}
+    for block_of_call in (*content, wrapped(content[0])):
+        message = ai(("t", "c1", {"__arg1": "ls"}), content=[block_of_call])
+        answer = with_field(made("c1"), content=[unknown])
+        assert repaired([AIMessage([block_of_call])]) == [message, answer]
