@@ -119,10 +119,10 @@ def test_the_first_lines_about_a_turn():
     assert turn_texts("bob", []) == [who, second]
     assert len(turn_texts("bob", ["k" * 900])[1]) == 500
     set_language("zh")
-    who, first, second = turn_texts("bob", ["a", "b"])
-    assert who.startswith("此消息来自应用程序,而非用户")
-    assert first == "它对以下状态键的值未被保留:a, b。"
-    assert second == "没有记录到 bob 的答复。其工具调用的记录:"
+    assert turn_texts("bob", ["a", "b"])[1:] == [
+        "它对以下状态键的值未被保留:a, b。",
+        "没有记录到 bob 的答复。其工具调用的记录:",
+    ]
 
 
 HOSTILE = ("{0.__class__}{name}%s", "{", "工具" * 5_000, "\x1b[31mred\x1b[0m\a\r\n\u202e", "\ud800")
