@@ -69,6 +69,7 @@ def test_f29_results_without_a_call_are_dropped():
     assert str(patch) == "dropped 'result' 'gone'; dropped 't' ''"
     assert kinds([ai("c1"), H([in_block(), in_block("no")])]) == ["converted", "dropped"]
     assert kinds([ai(None), H([in_block(None)])]) == ["renamed", "converted"]
+    assert kinds([H([in_block()])]) == ["dropped"]
     assert is_quiet([AIMessage([in_block()])])
 
 

@@ -81,7 +81,6 @@ def test_f37_empty_arguments_of_the_last_call():
     """They are incomplete only if the provider names a reason, or the stream failed."""
     for end, failed, is_cut in (
         (reason("MAX_TOKENS"), False, True),
-        (reason("max_tokens", "stop_reason"), False, True),
         (reason("incomplete", "status"), False, True),
         (reason("stop"), True, True),
         (reason("stop"), False, False),
@@ -143,18 +142,6 @@ def test_f37_all_copies_of_a_truncated_call_are_corrected():
     found = AIMessage("", invalid_tool_calls=[invalid_of("{", "c1"), invalid_of("{", "c2")])
     assert drop_truncated(found, collected(begin("f", "c1", "nope")).calls())
     assert [call["id"] for call in found.invalid_tool_calls] == ["c2"]
-
-
-def test_what_a_truncated_call_is_completed_to():
-    """A node that sends calls itself sends what LangChain made of the text."""
-    cut, done = collected(begin("f", "c1", '{"a": 1'), begin("f", "c2", '{"a": 1}', 1)).calls()
-    assert cut.is_completed({"id": "c1", "args": {"a": 1}})
-    assert not cut.is_completed({"id": "c2", "args": {"a": 1}})
-    assert not cut.is_completed({"id": "c1", "args": {"a": 2}})
-    assert not done.is_completed({"id": "c2", "args": {"a": 1}})
-    [no_json] = collected(begin("f", "c1", "nope")).calls()
-    assert not no_json.is_completed({"id": "c1", "args": {}})
-    assert collected(AIMessageChunk("", id="m1"), reason("x")).message_ids == {"m1"}
 
 
 USE = {"type": "tool_use", "id": "c2", "name": "wire", "input": {"to": "Zoë"}}

@@ -40,18 +40,23 @@ CASES = [
     (ASKED, SYSTEM, APPROVAL, en.NOT_APPROVED_YET, f":当时正在等待批准;{NO_START}"),
     (ASKED, X, Finding("cancelled"), en.CANCELLED, ":记录到一次取消;它可能已经全部或部分生效。"),
     (CUT, X, Finding(), en.MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
-    (STOPPED_CALL, X, RAN, en.MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
+    (CUT, X, RAN, en.INCOMPLETE, "的参数不完整;其结果未知。"),
+    (CUT, X, NO, FAILED_NO, "在最后一次有记录的尝试中失败:no"),
+    (STOPPED_CALL, X, TIMEOUT, en.MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
     (CHUNK, X, Finding(), en.INCOMPLETE, "的参数不完整;其结果未知。"),
-    (NAMELESS, X, Finding(), en.NO_NAME, "没有执行:它没有指明工具。"),
+    (NAMELESS, X, Finding("cancelled"), en.NO_NAME, "没有执行:它没有指明工具。"),
 ]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_f03_each_cause_has_its_text(language):
-    """The sentence is true of the cause; the marker has the cause for machines."""
+    """The sentence is true of the cause; the marker has the cause for machines.
+
+    What is certain of the call itself comes first: it was stopped, or names no tool.
+    """
     set_language(language)
     for message, behind, finding, english, chinese in CASES:
-        marker = {"arguments": '{"a'} if message in (CUT, STOPPED_CALL, CHUNK) else {}
+        marker = {"arguments": '{"a'} if english in (en.MALFORMED, en.INCOMPLETE) else {}
         name = "unknown_tool" if message is NAMELESS else "t"
         cause = "malformed" if marker or message is NAMELESS else finding.cause
         text = english if language == "en" else f"工具调用 {name}(ID 为 c1){chinese}"

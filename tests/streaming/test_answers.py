@@ -374,22 +374,18 @@ def retrying() -> Any:
     return builder.add_edge(START, "agent").compile()
 
 
-def with_middleware(middleware: Any, model: Any) -> Any:
-    """An agent without tools."""
-    return create_agent(model, [], middleware=[middleware])
-
-
 RETRIES: dict[str, Callable[[], Any]] = {
     "RetryPolicy": retrying,
     "with_retry": lambda: by_hand(attempts().with_retry(wait_exponential_jitter=False)),
     "with_fallbacks": lambda: by_hand(
         StrictModel(script=[broken()]).with_fallbacks([StrictModel(script=[answer()])])
     ),
-    "ModelRetryMiddleware": lambda: with_middleware(
-        ModelRetryMiddleware(initial_delay=0.001, jitter=False), attempts()
+    "ModelRetryMiddleware": lambda: create_agent(
+        attempts(), middleware=[ModelRetryMiddleware(initial_delay=0.001, jitter=False)]
     ),
-    "ModelFallbackMiddleware": lambda: with_middleware(
-        ModelFallbackMiddleware(StrictModel(script=[answer()])), StrictModel(script=[broken()])
+    "ModelFallbackMiddleware": lambda: create_agent(
+        StrictModel(script=[broken()]),
+        middleware=[ModelFallbackMiddleware(StrictModel(script=[answer()]))],
     ),
 }
 """Everything that calls a model again -> a graph of which the first attempt fails."""
