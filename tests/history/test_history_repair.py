@@ -32,13 +32,6 @@ def with_finding(finding, history=None, **options):
     return patch_messages(history or [A, X], evidence={(0, 0): finding}, **options)
 
 
-def test_f01_a_new_message_instead_of_a_result():
-    """The call is answered by a placeholder, before the new message; all others stay."""
-    history = [H("a", id="1"), A, AIMessage("by hand", id="3"), X, AIMessage("c", id="5")]
-    assert repaired(history) == [*history[:2], made("c1"), *history[2:]]
-    assert str(patch_messages(history)) == "inserted 't' 'c1' (unknown)"
-
-
 ABC = ai(("a", "c1"), ("b", "c2"), ("d", "c3"), id="a1")
 OLD = comparable(patch_messages([ABC]).messages)[1:]
 TWICE = ai("c1", "c2", ("u", "c3"))
@@ -78,20 +71,6 @@ def test_f07_an_agent_that_summarises_goes_on():
     middleware = SummarizationMiddleware(talked, trigger=("messages", 4), keep=("messages", 3))
     with_patching(create_agent(model, [], middleware=[middleware])).invoke({"messages": history})
     assert [message.text for message in model.seen[0][1:]] == ["", "r", "steer", "x"]
-
-
-def test_f02_f03_each_call_of_a_message_has_its_own_result():
-    """A recorded one as it is; a finding and its cause; and what is not known."""
-    real = result("sent to bob", name="t", id="x", artifact={"a": 1})
-    history = [H("q"), ai("c1", "c2", "c3", id="a1"), X]
-    evidence = {(1, 0): Finding(result=real), (1, 1): Finding("awaiting_input")}
-    waited = made("c2", WAITED, "awaiting_input")
-    assert repaired(history, evidence=evidence) == [*history[:2], real, waited, made("c3"), X]
-    assert str(patch_messages(history, evidence=evidence)) == (
-        "recovered 't' 'c1'; inserted 't' 'c2' (awaiting_input); inserted 't' 'c3' (unknown)"
-    )
-    restored = Change("restored", "abandoned", 0, "", None, None, None, A)
-    assert str(restored) == "restored AIMessage 'a1'"
 
 
 def test_f02_a_recorded_result_without_an_id_of_its_own_gets_one():

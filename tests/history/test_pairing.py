@@ -12,7 +12,6 @@ from support.histories import (
     invalid_of,
     is_quiet,
     kinds,
-    made,
     patched,
     repaired,
     result,
@@ -37,18 +36,6 @@ def test_f12_no_id_or_one_that_a_provider_refuses():
         assert defects(history) == ["bad_id"]
     for call_id in ("A" * 40, "functions.se_ar-ch:0"):  # Kimi's ids have dots and colons
         assert is_quiet([ai(call_id), result("r", call_id)])
-
-
-def test_f11_an_id_used_again():
-    """The first call keeps it; the later one is renamed with its result, or a placeholder."""
-    first = [H("a"), ai("t:0", id="a1"), result("r1", "t:0"), H("b")]
-    again, new_id = ai("t:0", id="a2"), "t:0_79da915c"
-    answered = [*first, again, result("r2", "t:0", name="t", id="x"), H("c")]
-    renamed = ai(new_id, id="a2")
-    assert repaired(answered) == [*first, renamed, result("r2", new_id, name="t", id="x"), H("c")]
-    assert kinds(answered) == ["renamed"]
-    assert defects(answered) == ["bad_id"]
-    assert repaired([*first, again, H("c")]) == [*first, renamed, made(new_id), H("c")]
 
 
 def test_f11_a_renamed_call_stores_all_its_earlier_ids():

@@ -24,11 +24,6 @@ def wrapped(inner):
     return {"type": "non_standard", "value": inner}
 
 
-def raw_of(call_id, name="no good"):
-    """An item of `additional_kwargs["tool_calls"]`."""
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
-
-
 BLOCKS = [
     lambda c, n: block("tool_use", c, name=n, input={}, cache={"x": 1}),
     lambda c, n: block("function_call", c, name=n, arguments="{}", id="fc_1"),
@@ -58,7 +53,7 @@ def test_f26_the_maps_by_call_id_get_the_new_id_and_the_raw_form_goes():
     extra = {
         SIGNATURES: {"c 1": "s==", "c9": "s9"},
         "other": {"x": "c 1"},
-        "tool_calls": [raw_of("c 1"), raw_of("c 2")],
+        "tool_calls": [{"id": "c 1"}, {"id": "c 2"}],
         "function_call": {"name": "no good"},
         "refusal": None,
     }

@@ -30,17 +30,9 @@ def pieces(*rows: tuple[Any, ...]) -> list[Any]:
 
 
 MERGES: dict[str, tuple[list[Any], list[Any]]] = {
-    "the pieces of one index": (
-        pieces((0, "c1", "a", '{"x": '), (0, None, None, None), (0, "", "", "1}")),
-        pieces((0, "c1", "a", '{"x": 1}')),
-    ),
     "an id and a name that come late, or again": (
         pieces((0, None, "", "{"), (0, "c1", "a", "}"), (0, "c1", "a", None)),
         pieces((0, "c1", "a", "{}")),
-    ),
-    "another id begins a call: servers that send index 0 for every call": (
-        pieces((0, "c1", "a", "{"), (0, None, None, "}"), (0, "c2", "b", "["), (0, "c2", "b", "]")),
-        pieces((0, "c1", "a", "{}"), (0, "c2", "b", "[]")),
     ),
     "no index: a name or another id begins a call": (
         pieces(
@@ -146,9 +138,8 @@ def reason(key: str, value: Any, **fields: Any) -> AIMessageChunk:
 ENDS = [
     *(("finish_reason", each) for each in ("stop", "STOP", "eos", "eos_token", "stopstop")),
     *(("finish_reason", each) for each in ("tool_calls", "function_call", "COMPLETE")),  # Cohere
-    ("done_reason", "stop"),
     *(("stop_reason", each) for each in ("end_turn", "stop_sequence", "tool_use")),
-    *(("stopReason", "tool_use"), ("status", "completed")),
+    *(("done_reason", "stop"), ("stopReason", "tool_use"), ("status", "completed")),
 ]
 """Reasons for which a model ends by itself, as integrations store them."""
 
