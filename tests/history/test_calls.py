@@ -139,6 +139,7 @@ def test_f10_a_legacy_function_call():
     (call,) = message.tool_calls
     assert message == ai(("t", call["id"], A))
     assert answer == result("r", call["id"], name="t", id="result")
+    assert kinds([raw, H("z")]) == ["promoted", "renamed", "inserted"]
 
 
 def test_f09_malformed_arguments():
