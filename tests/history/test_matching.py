@@ -5,7 +5,7 @@ from langchain_core.messages import AIMessage, FunctionMessage, SystemMessage, T
 
 from langgraph_patch import is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.ids import PLACEHOLDER_KEY
-from support.histories import H, ai, marked, repaired, result
+from support.histories import H, ai, is_quiet, made, marked, repaired, result
 from support.placeholder_texts import DEEPAGENTS_CANCELLED
 
 X = H("x")
@@ -124,3 +124,12 @@ def test_f06_a_placeholder_is_not_given_to_a_later_call():
     old = marked({"cause": "awaiting_input"}, "waited")
     messages = repaired([old, SystemMessage("s"), A2])
     assert [m.additional_kwargs[PLACEHOLDER_KEY]["cause"] for m in messages[2:]] == ["unknown"]
+
+
+def test_f23_answered_calls_are_left_alone():
+    """Results in another order, or with status error, stay, also beside other damage."""
+    no = result("rejected", "c2", status="error")
+    history = [H("q"), ai("c1", "c2"), no, result("approved"), AIMessage("done")]
+    assert is_quiet(history)
+    assert repaired([*history, ai("c3")]) == [*history, ai("c3"), made("c3")]
+    assert is_quiet([A, named("r", "alias"), X])

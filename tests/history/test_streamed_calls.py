@@ -6,6 +6,7 @@ from langgraph_patch.history.calls import STOPPED
 from langgraph_patch.history.streamed_calls import (
     StreamedCalls,
     drop_truncated,
+    is_unusable,
     refuse_truncated,
 )
 from support.histories import call_of, invalid_of
@@ -100,6 +101,8 @@ def test_f37_chunks_that_were_not_reported_refuse_nothing():
         assert (len(message.tool_calls), message.content) == (1, [block])
     calls.is_judged = True
     assert calls.calls() == []
+    listed = AIMessage("", tool_calls=[call_of("f", "c1")])
+    assert not refuse_truncated(listed, collected(begin("f", "c1", "nope")).calls())
 
 
 KEPT = [{"type": "text", "text": "x"}, {"type": "tool_use", "id": "c2", "name": "g", "input": {}}]
@@ -195,6 +198,24 @@ def test_f37_text_behind_the_streamed_calls_ends_them():
     again = collected(begun, AIMessageChunk("so"), begin("mail", "c3", "{}", 1))
     for run in (collected(begun, AIMessageChunk("")), collected(AIMessageChunk("a"), begun), again):
         assert run.calls(message)[-1].args is None
+
+
+MALFORMED = {"finish_reason": "MALFORMED_FUNCTION_CALL"}
+INVALID = [invalid_of("{")]
+
+
+def test_which_messages_are_asked_for_again():
+    """Those with neither a call that can run nor an answer; text before a call announces it."""
+    for message, expected in (
+        (AIMessage([TEXT, USE], invalid_tool_calls=INVALID), True),
+        (AIMessage([USE, TEXT], invalid_tool_calls=INVALID), False),
+        (AIMessage("", tool_calls=[call_of("f", "c1")], invalid_tool_calls=INVALID), False),
+        (AIMessage("", response_metadata=MALFORMED), True),
+        (AIMessage("", response_metadata={"stopReason": "malformed_tool_use"}), True),
+        (AIMessage("hi", response_metadata=MALFORMED), False),
+        (AIMessage(""), False),
+    ):
+        assert is_unusable(message) is expected, message
 
 
 def test_b10_a_message_that_says_nothing_without_its_call_names_it():

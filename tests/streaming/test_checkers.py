@@ -85,6 +85,14 @@ def test_each_checker_decides_as_the_table_says_and_no_chunk_is_lost(name):
         assert not source.open
 
 
+def test_words_behind_a_call_do_not_count():
+    """Nor do they for a checker that never decides, which decides False at the end."""
+    turns: list[Turn] = []
+    assert split_stream([START, say("late"), think("late")], checker=turns.append)[0] is False
+    turn = turns[-1]
+    assert (turn.called, turn.spoke, turn.wrote, turn.ended) == (True, False, False, True)
+
+
 def test_a_decision_is_final_and_frees_the_chunks():
     """The checker is not asked again, and a caller that keeps a turn keeps no chunk alive."""
     turns: list[Turn] = []
