@@ -9,7 +9,7 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage
 from pydantic import BaseModel
 
-from langgraph_patch import Patch, PatchError, patch_messages, validate_messages
+from langgraph_patch import Change, Patch, PatchError, patch_messages, validate_messages
 from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.texts import Finding
@@ -37,6 +37,8 @@ def test_a_patch_is_a_value():
     patch = patch_messages([H("q")])
     assert patch == Patch([H("q")], (), [H("q")])
     assert (bool(patch), str(patch)) == (False, "nothing to repair")
+    restored = Change("restored", "abandoned", 0, "", None, None, None, ai(id="a1"))
+    assert str(restored) == "restored AIMessage 'a1'"
 
 
 def test_dicts_and_tuples_are_messages():
