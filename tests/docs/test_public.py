@@ -1,49 +1,76 @@
-"""What the package offers, and that it offers nothing else."""
+"""What the package offers: its names, their reference, and their types."""
 
-import importlib
+import ast
 import importlib.metadata
-import tomllib
+import inspect
+import re
+import runpy
 from types import ModuleType
 
 import pytest
 
 import langgraph_patch
-from langgraph_patch import middleware, streaming, threads
-from support.paths import ROOT
+from langgraph_patch import errors, middleware, streaming, threads
+from support.pages import PAGES
+from support.paths import ROOT, TESTS
+
+MODULES = {"lp": langgraph_patch, "streaming": streaming, "threads": threads}
+PUBLIC = {name: getattr(module, name) for module in MODULES.values() for name in module.__all__}
+PUBLIC["PatchToolCallsMiddleware"] = middleware.PatchToolCallsMiddleware
+REFERENCE = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
 
 
-def test_all_is_sorted_and_is_every_public_name():
-    """`__all__` equals the public names of the package, in order; each is found when it is used."""
+def test_all_is_every_public_name():
+    """`__all__` equals the public names of the package; each is found when it is used."""
     listed = langgraph_patch.__all__
     assert set(listed) <= set(dir(langgraph_patch))
     for name in listed:
         assert getattr(langgraph_patch, name) is vars(langgraph_patch)[name]
     with pytest.raises(AttributeError, match="'langgraph_patch' has no attribute 'no_such_name'"):
         langgraph_patch.no_such_name  # noqa: B018 - it raises
-    public = {
-        name
-        for name, value in vars(langgraph_patch).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
-    assert set(listed) == public
-    assert listed == sorted(listed, key=lambda name: (not name.isupper(), name[0].islower(), name))
+    values = vars(langgraph_patch).items()
+    named = {name for name, value in values if not isinstance(value, ModuleType)}
+    assert set(listed) == {name for name in named if not name.startswith("_")}
 
 
 def test_a_name_of_another_module_is_hinted_at():
     """A user who looks for a public name at the top level learns where it is."""
-    named = {
-        **dict.fromkeys(threads.__all__, threads),
-        **dict.fromkeys(streaming.__all__, streaming),
-    }
-    named["PatchToolCallsMiddleware"] = middleware
-    for name, module in named.items():
-        assert hasattr(module, name)
-        with pytest.raises(AttributeError, match=f"'{name}': it is in {module.__name__}$"):
+    for name in PUBLIC.keys() - {*langgraph_patch.__all__}:
+        with pytest.raises(AttributeError, match=f"'{name}': it is in (.+)$") as raised:
             getattr(langgraph_patch, name)
+        module = importlib.import_module(str(raised.value).rpartition(" ")[2])
+        assert getattr(module, name) is PUBLIC[name]
 
 
 def test_the_version_is_that_of_the_distribution():
-    """pyproject.toml reads the version from the package, so there is one place to change it."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["dynamic"] == ["version"]
+    """The package and its metadata name the same version."""
     assert langgraph_patch.__version__ == importlib.metadata.version("langgraph-patch")
+
+
+@pytest.mark.parametrize("name", sorted(REFERENCE["PAGES"]))
+def test_a_page_of_the_reference_is_what_the_docstrings_say(name):
+    """A docstring that changes changes the page: `python scripts/reference.py` writes it anew."""
+    assert PAGES[f"reference/{name}"].read_text("utf-8") == REFERENCE["page"](name)
+
+
+def test_every_public_name_and_option_is_in_the_reference():
+    """Each public name has a heading, and each of its options a type, a default and a meaning."""
+    text = "".join(REFERENCE["page"](name) for name in REFERENCE["PAGES"])
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE))
+    documented = {*sections, *re.findall(r"[|`]-- (\w+)", text), "PatchError"}
+    classes = (each for each in vars(errors).values() if inspect.isclass(each))
+    raised = {each.__name__ for each in classes if each.__module__ == errors.__name__}
+    assert PUBLIC.keys() | raised <= documented
+    for name, value in PUBLIC.items():
+        if inspect.isfunction(value) or "```py\n" + name + "(" in sections.get(name, ""):
+            for option in inspect.signature(value).parameters:
+                row = rf"^\| `{option}` \| `.+` \| (?:required|`.+`) \| [\w`].+ \|$"
+                assert re.search(row, sections[name], re.MULTILINE), (name, option)
+
+
+def test_the_users_file_uses_every_public_name():
+    """No name is public and has no stated type: a strict type checker reads this file."""
+    file = TESTS / "support" / "typed_user.py"
+    used = {ast.unparse(n) for n in ast.walk(ast.parse(file.read_text("utf-8")))}
+    for name, module in MODULES.items():
+        assert {each for each in module.__all__ if f"{name}.{each}" not in used} == set()

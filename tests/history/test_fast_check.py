@@ -4,14 +4,12 @@ import copy
 from functools import reduce
 from itertools import product
 from operator import getitem
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
-    ChatMessage,
     HumanMessage,
     SystemMessage,
     ToolMessage,
@@ -24,11 +22,10 @@ from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import as_messages, patch_reading
 from support import hostile
 from support.generated import fewer
-from support.histories import ai, chunk, marked, result, with_field
+from support.histories import ai, result
 
 TEXT = {"type": "text", "text": "a"}
 TOOL_USE = {"type": "tool_use", "id": "c1", "name": "t", "input": {}}
-CUSTOM = {"type": "custom_tool_call", "call_id": "c1", "name": "t", "input": "ls"}
 ANSWERED = [
     SystemMessage([TEXT, "b"], name="s"),
     HumanMessage("q", id="h", name="bob"),
@@ -44,43 +41,6 @@ A, R = ai("c1"), result("r")
 def finds_nothing(history, **options):
     """Whether the repair finds nothing to change."""
     return not patch_reading(read_history(as_messages(history), **options))
-
-
-MARKED, AGAIN = [A, marked({"cause": "failed", "look_again": True})], {"look_again": True}
-ACCEPTED: list[Any] = [
-    (ANSWERED, {}),
-    ([ai("c1", "c2"), R], {"leaves_open": True}),
-    ([with_field(A, additional_kwargs={"tool_calls": [1]}), R], {}),
-    ([ai(("n" * 64, "A" * 40)), result("r", "A" * 40)], {}),
-    (MARKED, {}),
-    ([A, result('{"cancelled":true}', name="t")], {}),
-]
-REFUSED: list[Any] = [
-    [ai("A" * 41), result("r", "A" * 41)],
-    [ai("ä"), result("r", "ä")],
-    [ai(("n" * 65, "c1")), R],
-    [with_field(A, tool_calls=[{**A.tool_calls[0], "name": None}]), R],
-    [A, result("r", name="a b")],
-    [with_field(AIMessage(""), invalid_tool_calls=[{}])],
-    [with_field(A, content=[TOOL_USE, TOOL_USE]), R],
-    [with_field(A, content=[CUSTOM]), R],
-    [AIMessage("", additional_kwargs={"function_call": {}})],
-    [A, result('{"cancelled":true}')],
-    [ChatMessage("x", role="user")],
-    [HumanMessage([{"type": "tool_result", "tool_use_id": "c1"}])],
-    [with_field(A, content=[{"type": "tool_use", "name": "t", "input": {}}]), R],
-    [chunk("{}"), R],
-]
-
-
-def test_what_is_accepted_and_what_is_refused():
-    """The long way is taken for what only it can judge, and would find nothing elsewhere."""
-    for history, options in ACCEPTED:
-        assert is_valid(history, **options), history
-        assert finds_nothing(history, **options), history
-    for history in REFUSED:
-        assert not is_valid(history), history
-    assert not is_valid(MARKED, **AGAIN)
 
 
 MISSING = object()
@@ -113,6 +73,7 @@ def damaged_anywhere():
 
 def test_f47_no_damaged_field_is_missed():
     """What the fast check accepts the repair does not change; nothing raises; the rest is valid."""
+    assert is_valid(ANSWERED)
     for history in damaged_anywhere():
         if is_valid(history):
             assert finds_nothing(history)

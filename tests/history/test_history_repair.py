@@ -7,23 +7,18 @@ from langchain_core.messages import AIMessage, SystemMessage
 
 from kit import StrictModel
 from langgraph_patch import Change, patch_messages, with_patching
-from langgraph_patch.history.calls import STOPPED
 from langgraph_patch.history.ids import PLACEHOLDER_KEY
 from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
-from langgraph_patch.history.repair import dangling_calls
 from langgraph_patch.history.texts import Finding
 from support.histories import (
     H,
     ai,
-    chunk,
     comparable,
-    invalid_of,
     is_quiet,
     made,
     marked,
     repaired,
     result,
-    with_field,
 )
 from support.placeholder_texts import WAITED, WAITED_UNTIL_ENDED
 
@@ -35,13 +30,6 @@ REAL = result("REAL", id="r1")
 def with_finding(finding, history=None, **options):
     """The repair of a history with this finding about its first call."""
     return patch_messages(history or [A, X], evidence={(0, 0): finding}, **options)
-
-
-def test_f01_a_new_message_instead_of_a_result():
-    """The call is answered by a placeholder, before the new message; all others stay."""
-    history = [H("a", id="1"), A, AIMessage("by hand", id="3"), X, AIMessage("c", id="5")]
-    assert repaired(history) == [*history[:2], made("c1"), *history[2:]]
-    assert str(patch_messages(history)) == "inserted 't' 'c1' (unknown)"
 
 
 ABC = ai(("a", "c1"), ("b", "c2"), ("d", "c3"), id="a1")
@@ -63,28 +51,17 @@ def test_f02_results_keep_their_order_and_come_before_new_placeholders():
 
 def test_f06_a_message_between_call_and_result():
     """The real result is moved to its call; the message stays, behind it; the report is full."""
-    for between in (X, AIMessage("hm")):
-        history = [H("1"), ai("c1"), between, result("r"), H("2")]
-        assert repaired(history) == [H("1"), ai("c1"), result("r"), between, H("2")]
     stored = result("r", "c 1", id="x")
     history = [ai("c 1", id="a1"), X, stored]
     patch = patch_messages(history)
-    message, answer, _ = patch.messages
+    message, answer, between = patch.messages
     new_id = message.tool_calls[0]["id"]
-    assert answer == result("r", new_id, id="x")
+    assert (answer, between) == (result("r", new_id, id="x"), X)
     assert patch.changes == (
         Change("renamed", "bad_id", 0, new_id, "t", None, history[0], message),
         Change("moved", "misplaced", 2, new_id, "t", None, stored, answer),
     )
     assert str(patch) == f"renamed 't' {new_id!r}; moved 't' {new_id!r}"
-
-
-def test_f07_a_result_without_a_call():
-    """It is dropped, and whole in the changes."""
-    orphan = result("r", "gone", name="t", artifact={"rows": 1})
-    patch = patch_messages([H("1"), orphan, H("2")])
-    assert patch.messages == [H("1"), H("2")]
-    assert patch.changes == (Change("dropped", "orphan", 1, "gone", "t", None, orphan, None),)
 
 
 def test_f07_an_agent_that_summarises_goes_on():
@@ -94,20 +71,6 @@ def test_f07_an_agent_that_summarises_goes_on():
     middleware = SummarizationMiddleware(talked, trigger=("messages", 4), keep=("messages", 3))
     with_patching(create_agent(model, [], middleware=[middleware])).invoke({"messages": history})
     assert [message.text for message in model.seen[0][1:]] == ["", "r", "steer", "x"]
-
-
-def test_f02_f03_each_call_of_a_message_has_its_own_result():
-    """A recorded one as it is; a finding and its cause; and what is not known."""
-    real = result("sent to bob", name="t", id="x", artifact={"a": 1})
-    history = [H("q"), ai("c1", "c2", "c3", id="a1"), X]
-    evidence = {(1, 0): Finding(result=real), (1, 1): Finding("awaiting_input")}
-    waited = made("c2", WAITED, "awaiting_input")
-    assert repaired(history, evidence=evidence) == [*history[:2], real, waited, made("c3"), X]
-    assert str(patch_messages(history, evidence=evidence)) == (
-        "recovered 't' 'c1'; inserted 't' 'c2' (awaiting_input); inserted 't' 'c3' (unknown)"
-    )
-    restored = Change("restored", "abandoned", 0, "", None, None, None, A)
-    assert str(restored) == "restored AIMessage 'a1'"
 
 
 def test_f02_a_recorded_result_without_an_id_of_its_own_gets_one():
@@ -135,21 +98,16 @@ def test_f03_a_message_came_in_only_if_one_follows():
 
 FAILURE = Finding("failed", error="e")
 PLACEHOLDER = patch_messages([A]).messages[1]
+ONE_INNER = marked({"cause": "failed", "inner": 1})
 
 
 REPLACED = [
     ([], Finding(result=PLACEHOLDER), "inserted", "dangling"),
     ([PLACEHOLDER], Finding(result=REAL), "recovered", "superseded"),
     ([PLACEHOLDER], FAILURE, "inserted", "superseded"),
-    ([PLACEHOLDER], Finding(inner=("mail: sent",)), "inserted", "superseded"),
     ([marked({"cause": "failed"})], Finding("awaiting_input"), None, None),
-    ([marked({"cause": "failed", "inner": 1})], Finding(inner=("a",)), None, None),
-    (
-        [marked({"cause": "failed", "inner": 1})],
-        Finding(inner=("a", "b")),
-        "inserted",
-        "superseded",
-    ),
+    ([ONE_INNER], Finding(inner=("a",)), None, None),
+    ([ONE_INNER], Finding(inner=("a", "b")), "inserted", "superseded"),
     ([result("real")], Finding(result=REAL), None, None),
 ]
 
@@ -165,37 +123,6 @@ def test_f13_what_a_finding_replaces():
             assert finding.result in (None, PLACEHOLDER, change.after)
             assert len(patch.messages) == 3
         assert with_finding(finding, patch.messages).messages is patch.messages
-
-
-NAMELESS = ai(("", "c1"))
-STOPPED_CALL = with_field(AIMessage(""), invalid_tool_calls=[invalid_of("{", error=STOPPED)])
-INVALID = with_field(STOPPED_CALL, invalid_tool_calls=[invalid_of("{")])
-
-
-CERTAIN = [
-    (NAMELESS, Finding("cancelled", detail="d"), ("malformed", None, "no_name")),
-    (INVALID, Finding(), ("malformed", "{", None)),
-    (INVALID, Finding("malformed", detail="tools_ran"), ("malformed", "{", "tools_ran")),
-    (INVALID, Finding("failed", error="e"), ("failed", "e", None)),
-    (STOPPED_CALL, Finding("failed", error="e", detail="tools_ran"), ("malformed", "{", None)),
-    (chunk("{"), Finding(), ("malformed", "{", "tools_ran")),
-    (chunk("{"), Finding("cancelled"), ("cancelled", None, None)),
-]
-
-
-def test_f09_what_is_certain_of_a_call_itself_decides_its_cause():
-    """What this package stopped did not run, and a call without a name neither."""
-    for message, finding, expected in CERTAIN:
-        [(_, call)] = dangling_calls(read_if_damaged([message, X]), {(0, 0): finding})
-        assert (call.cause, call.error, call.detail) == expected
-
-
-def test_dangling_calls_are_those_that_get_placeholders():
-    """With their causes; not those that have a result, or one in the evidence."""
-    reading = read_if_damaged([ai(("a", "c1"), "c2", ("d", "c3"), "c4"), result("r", "c4"), X])
-    evidence = {(0, 0): Finding(), (0, 1): Finding(result=result("sent", "c2"))}
-    found = [(key, call.name, call.cause) for key, call in dangling_calls(reading, evidence)]
-    assert found == [((0, 0), "a", "unknown"), ((0, 2), "d", "unknown")]
 
 
 @pytest.mark.parametrize("cause", ["unknown", "awaiting_input"])

@@ -78,6 +78,7 @@ RULES = {
     "results before calls": [
         ([named("1", "t"), result("2", "c2"), ai("c1", ("u", "c2"))], ["1", "2"]),
         ([result("r"), X, A], [None]),
+        ([result("far"), X, result("near"), A, X], ["near"]),
         ([marked({"cause": "unknown"}), A], [None]),
         ([result("r"), H([{"type": "tool_result", "tool_use_id": "c9"}, "and"]), A], [None]),
         ([named("r", "u"), A], [None]),
@@ -132,9 +133,3 @@ def test_f23_answered_calls_are_left_alone():
     assert is_quiet(history)
     assert repaired([*history, ai("c3")]) == [*history, ai("c3"), made("c3")]
     assert is_quiet([A, named("r", "alias"), X])
-
-
-def test_a_result_before_its_call_counts_only_directly_before_it():
-    """Behind another message it is an orphan, also if a second result follows."""
-    assert texts([result("far", "c1"), X, result("near", "c1"), ai("c1"), X]) == ["near"]
-    assert texts([result("far", "c1"), X, ai("c1"), X]) == [None]

@@ -4,8 +4,6 @@ from langchain_core.messages import AIMessage, SystemMessage
 
 from langgraph_patch import patch_messages
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, derived_id, valid_name
-from langgraph_patch.history.pairing import read_history
-from langgraph_patch.history.patch import read_if_damaged
 from support.histories import (
     H,
     ai,
@@ -14,14 +12,11 @@ from support.histories import (
     invalid_of,
     is_quiet,
     kinds,
-    made,
-    marked,
     patched,
     repaired,
     result,
     with_field,
 )
-from support.placeholder_texts import DEEPAGENTS_CANCELLED
 
 
 def ids_of(messages):
@@ -41,18 +36,6 @@ def test_f12_no_id_or_one_that_a_provider_refuses():
         assert defects(history) == ["bad_id"]
     for call_id in ("A" * 40, "functions.se_ar-ch:0"):  # Kimi's ids have dots and colons
         assert is_quiet([ai(call_id), result("r", call_id)])
-
-
-def test_f11_an_id_used_again():
-    """The first call keeps it; the later one is renamed with its result, or a placeholder."""
-    first = [H("a"), ai("t:0", id="a1"), result("r1", "t:0"), H("b")]
-    again, new_id = ai("t:0", id="a2"), "t:0_79da915c"
-    answered = [*first, again, result("r2", "t:0", name="t", id="x"), H("c")]
-    renamed = ai(new_id, id="a2")
-    assert repaired(answered) == [*first, renamed, result("r2", new_id, name="t", id="x"), H("c")]
-    assert kinds(answered) == ["renamed"]
-    assert defects(answered) == ["bad_id"]
-    assert repaired([*first, again, H("c")]) == [*first, renamed, made(new_id), H("c")]
 
 
 def test_f11_a_renamed_call_stores_all_its_earlier_ids():
@@ -117,27 +100,3 @@ def test_a_message_with_an_open_and_an_unlisted_call_stays_as_it_is():
     assert answer.tool_call_id == "c 0"
     first, second, *_ = repaired([stays, answer, result("r", "c 1")])
     assert second.tool_call_id in ids_of([first])
-
-
-FOREIGN = result(DEEPAGENTS_CANCELLED.format("t", "c1"))
-
-
-AGAIN = {"look_again": True}
-
-
-def test_which_calls_are_searched_for():
-    """Not those with a result or a final placeholder; a marked one if the turn searches again."""
-    for answers, options, searched, without in (
-        ([result("r")], {}, False, False),
-        ([marked({"cause": "failed"})], AGAIN, False, True),
-        ([marked({"cause": "failed", **AGAIN})], AGAIN, True, True),
-        ([FOREIGN], {}, False, True),
-        ([], {}, True, True),
-    ):
-        history = [ai("c0"), result("r", "c0"), ai("c1"), *answers, H("x")]
-        reading = read_history(history, **options)
-        assert [call.key for call in reading.unanswered] == [(2, 0)] * searched
-        assert [call.key for call in reading.without_result] == [(2, 0)] * without
-        again = {(2, 0): ""} if searched and options is AGAIN else {}
-        assert reading.looked_for_again == again
-        assert (read_if_damaged(history, **options) is None) is not searched

@@ -9,7 +9,7 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage
 from pydantic import BaseModel
 
-from langgraph_patch import Patch, PatchError, patch_messages, validate_messages
+from langgraph_patch import Change, Patch, PatchError, patch_messages, validate_messages
 from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.changes import json_value
 from langgraph_patch.history.texts import Finding
@@ -37,6 +37,8 @@ def test_a_patch_is_a_value():
     patch = patch_messages([H("q")])
     assert patch == Patch([H("q")], (), [H("q")])
     assert (bool(patch), str(patch)) == (False, "nothing to repair")
+    restored = Change("restored", "abandoned", 0, "", None, None, None, ai(id="a1"))
+    assert str(restored) == "restored AIMessage 'a1'"
 
 
 def test_dicts_and_tuples_are_messages():
@@ -103,11 +105,8 @@ def test_what_is_no_history_is_refused():
     """The error is a `TypeError` of the package; it shows the value, if that is short."""
     for value, words in (
         *((None, f"None{NO_LIST}"), (b"hi", f"b'hi'{NO_LIST}"), ({"messages": []}, NO_LIST)),
-        *(
-            ((7,), "^7" + NO_MESSAGE.format(0, 1)),
-            ([*["x"] * 100, {}], NO_MESSAGE.format(100, 101)),
-        ),
-        *(("x" * 10_000, NO_LIST), (["x", "y" * 10_000, 7], "^7" + NO_MESSAGE.format(2, 3))),
+        *(((7,), "^7" + NO_MESSAGE.format(0, 1)), ("x" * 10_000, NO_LIST)),
+        (["x", "y" * 10_000, 7], "^7" + NO_MESSAGE.format(2, 3)),
     ):
         for function in (patch_messages, validate_messages):
             with pytest.raises(MessagesError, match=words) as caught:
@@ -117,24 +116,17 @@ def test_what_is_no_history_is_refused():
     assert issubclass(MessagesError, TypeError)
 
 
+CAUSES = r"a text, .* a mapping from causes \(awaiting_input, failed"
+KEYS = r"expected a mapping \(index of the message, position of the call in it\) -> Finding"
 OPTIONS = [
-    (
-        {"placeholder": 7},
-        r"placeholder=7: expected a text, a callable .*, or a mapping from causes \(awaiting_in",
-    ),
-    (
-        {"placeholder": {"lost": "x"}},
-        r"'lost': 'x'\}: expected a text, .*, or a mapping from causes \(awaiting_input, failed",
-    ),
-    ({"placeholder": {"unknown": 7}}, r"placeholder=\{'unknown': 7\}: expected a text, "),
-    ({"evidence": 7}, r"evidence=7: expected a mapping \(index"),
-    (
-        {"evidence": {("a1", "c1"): Finding()}},
-        r"'a1', 'c1'.*expected a mapping \(index of the message, position of the call in it\) -> ",
-    ),
-    ({"evidence": {(0, 0): H("x")}}, r"\(0, 0\): HumanMessage.* -> Finding"),
-    ({"evidence": {(0, 0): Finding("lost")}}, r"cause='lost'.* -> Finding"),
-    ({"evidence": {(0, 0): Finding(result="r")}}, r"result='r'.* -> Finding"),
+    ({"placeholder": 7}, f"placeholder=7: expected {CAUSES}"),
+    ({"placeholder": {"lost": "x"}}, f"'lost': 'x'.*: expected {CAUSES}"),
+    ({"placeholder": {"unknown": 7}}, f"'unknown': 7.*: expected {CAUSES}"),
+    ({"evidence": 7}, f"evidence=7: {KEYS}"),
+    ({"evidence": {("a1", "c1"): Finding()}}, f"'a1', 'c1'.*{KEYS}"),
+    ({"evidence": {(0, 0): H("x")}}, f"HumanMessage.*{KEYS}"),
+    ({"evidence": {(0, 0): Finding("lost")}}, f"cause='lost'.*{KEYS}"),
+    ({"evidence": {(0, 0): Finding(result="r")}}, f"result='r'.*{KEYS}"),
 ]
 
 

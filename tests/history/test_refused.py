@@ -20,13 +20,10 @@ from support.states import (
     AGAIN,
     ASK,
     COMPUTER,
-    FOREIGN,
     FOUND,
-    MCP,
     REDACTED,
     SAID,
     SEARCH,
-    STATES,
     TEXT,
     THINKING,
     UNSIGNED,
@@ -54,19 +51,19 @@ def stored(history, refusal=""):
 # --- each state ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", states.STATES)
 def test_each_state_is_repaired_as_the_table_says(name):
     """The message is dropped or corrected, and all others are the same objects."""
-    history, expected = STATES[name]
+    history, expected = states.STATES[name]
     assert stored(history) == expected
     kept = [id(message) for message in history if message in expected]
     assert [id(m) for m in repair_refused(history).messages if m in history] == kept
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("name", states.FOREIGN)
 def test_the_plain_form_is_what_every_model_reads(name):
     """Texts and calls; what a model cannot read is named. It is no state that is stored."""
-    history, expected = FOREIGN[name]
+    history, expected = states.FOREIGN[name]
     patch = plain_form(history)
     assert patch.messages == expected
     assert plain_form(patch.messages).messages is patch.messages
@@ -175,11 +172,8 @@ def test_v1_content_is_read_as_well():
 
 def test_damaged_fields_are_read_as_they_are_meant():
     """`content=None` says nothing; calls that are no list are none."""
-    broken = [
-        ai("").model_copy(update={"content": None}),
-        ai("").model_copy(update={"tool_calls": 7}),
-    ]
-    for message in broken:
+    for fields in ({"content": None}, {"tool_calls": 7}):
+        message = ai("").model_copy(update=fields)
         assert stored([ASK, SAID, message, AGAIN]) == [ASK, SAID, AGAIN]
 
 
@@ -208,17 +202,12 @@ def test_a_change_says_what_was_done_and_keeps_what_was_there():
     """The kind, the defect, the index, and the message before and after."""
     history = [ASK, claude(THINKING, TEXT), SAID, ai(""), claude(SEARCH, id="a2"), AGAIN]
     patch = repair_refused(history, BOUND)
-    names = [
-        "corrected message 1 (refused_thinking)",
-        "dropped message 3 (empty)",
-        "corrected message 4 (unfinished)",
-    ]
-    assert str(patch) == "; ".join(names)
-    assert patch.changes[1] == Change("dropped", "empty", 3, "", None, None, history[3], None)
+    thinking, empty, unfinished = patch.changes
+    assert str(thinking) == "corrected message 1 (refused_thinking)"
+    assert empty == Change("dropped", "empty", 3, "", None, None, history[3], None)
+    assert str(unfinished) == "corrected message 4 (unfinished)"
     assert patch.before is history
-    assert patch.changes[0].before is history[1]
-    assert patch.changes[0].after is patch.messages[1]
-    assert patch.to_dict()["changes"][2]["defect"] == "unfinished"
+    assert (thinking.before, thinking.after) == (history[1], patch.messages[1])
 
 
 # --- the plain form -----------------------------------------------------------------------------
@@ -246,30 +235,13 @@ def test_the_plain_form_joins_system_messages_of_any_content():
     assert str(moved) == "corrected message 1 (foreign)"
 
 
-def test_the_plain_form_leaves_what_is_plain():
-    """The same list, and in a changed history the same objects."""
-    history = [SystemMessage("A."), ASK, ai("hm ", "c1"), result(), SAID, AGAIN]
-    assert plain_form(history).messages is history
-    messages = plain_form([*history, claude(TEXT), H("Yes.")]).messages
-    assert [id(m) for m in messages[:6]] == [id(m) for m in history]
-
-
 # --- the laws -----------------------------------------------------------------------------------
 
 BLOCKS = [
-    *(TEXT, states.BLANK, THINKING, UNSIGNED, REDACTED, SEARCH, FOUND, MCP, COMPUTER, SIGNED, OPEN),
-    *(
-        reasoning(),
-        reasoning(2),
-        said("Item.", "msg_1"),
-        states.IMAGE,
-        {"type": "hologram"},
-        "x",
-        "",
-    ),
-    {"type": "refusal", "refusal": "No."},
-    {"type": "web_search_call", "id": "ws_1"},
-    {"type": "non_standard", "value": REDACTED},
+    *(TEXT, states.BLANK, THINKING, UNSIGNED, REDACTED, SEARCH, FOUND, states.MCP, COMPUTER),
+    *(reasoning(), reasoning(2), said("Item.", "msg_1"), SIGNED, OPEN, states.IMAGE, "x", ""),
+    *({"type": "refusal", "refusal": "No."}, {"type": "hologram"}),
+    *({"type": "web_search_call", "id": "ws_1"}, {"type": "non_standard", "value": REDACTED}),
 ]
 METADATA = [{}, states.CLAUDE, {"model_provider": "openai"}]
 

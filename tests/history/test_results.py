@@ -8,8 +8,7 @@ from langgraph.prebuilt import tools_condition
 
 from kit import StrictModel
 from langgraph_patch import patch_messages, with_patching
-from langgraph_patch.history.results import read_results
-from support.histories import H, ai, comparable, kinds, made, repaired, result
+from support.histories import H, ai, comparable, is_quiet, kinds, made, repaired, result
 
 
 def in_block(call_id="c1", content="r", **fields):
@@ -23,26 +22,6 @@ def chat(role="tool", **extra):
 
 
 TEXT = {"type": "text", "text": "go on"}
-
-READ = {
-    "tool": (result("r", name="t"), [("c1", "t", False)]),
-    "function": (FunctionMessage("r", name="t"), [(None, "t", False)]),
-    "chat, id": (chat(tool_call_id="c1"), [("c1", None, False)]),
-    "chat, name": (chat("function", name="t"), [(None, "t", False)]),
-    "chat, no text": (chat(tool_call_id=7, name=7), [("7", "7", False)]),
-    "human, more": (H([in_block(), TEXT, "x"]), [("c1", None, True)]),
-    "human, no id": (H([in_block(None)]), [("", None, False)]),
-    "human with an id": (H("r", additional_kwargs={"tool_call_id": "c1"}), []),
-    "model": (AIMessage([in_block()]), []),
-}
-
-
-def test_f29_which_messages_carry_results():
-    """The id and the tool that each names, and whether its message holds more."""
-    for name, (message, expected) in READ.items():
-        found = read_results(message, 5)
-        assert [(each.call_id, each.name, each.holds_more) for each in found] == expected, name
-        assert [(each.index, each.part) for each in found] == [(5, n) for n in range(len(found))]
 
 
 def test_f29_result_blocks_may_hold_anything():
@@ -75,7 +54,8 @@ def test_f29_a_result_in_the_wrong_role_is_converted():
 
 def test_f29_which_call_a_result_in_the_wrong_role_goes_to():
     """That which it names, else one of its tool; after those of results that name their call."""
-    for message in (FunctionMessage("r", name="u"), chat(name="u"), chat(tool_call_id="c2")):
+    others = chat("function", name="u"), chat(tool_call_id="c2"), chat(tool_call_id="c2", name=7)
+    for message in (FunctionMessage("r", name="u"), chat(name="u"), *others):
         *_, answer, placeholder = repaired([ai("c1", ("u", "c2")), message])
         assert (answer.content, answer.tool_call_id, placeholder) == ("r", "c2", made("c1"))
     unnamed, named = FunctionMessage("r2", name="t", id="x"), result("r1")
@@ -88,6 +68,9 @@ def test_f29_results_without_a_call_are_dropped():
     patch = patch_messages([H("q"), named, unnamed])
     assert str(patch) == "dropped 'result' 'gone'; dropped 't' ''"
     assert kinds([ai("c1"), H([in_block(), in_block("no")])]) == ["converted", "dropped"]
+    assert kinds([ai(None), H([in_block(None)])]) == ["renamed", "converted"]
+    assert kinds([H([in_block()])]) == ["dropped"]
+    assert is_quiet([AIMessage([in_block()])])
 
 
 def test_f29_what_else_a_human_message_says_stays():
@@ -102,8 +85,11 @@ def test_f29_what_else_a_human_message_says_stays():
     ]
     assert patch.messages[1].id != patch.messages[2].id
     assert [change.before for change in patch.changes] == [message] * 2
-    said = H("tool returned r", additional_kwargs={"tool_call_id": "c1"})
-    assert repaired([ai("c1"), said]) == [ai("c1"), made("c1"), said]
+    for said in (
+        H("tool returned r", additional_kwargs={"tool_call_id": "c1"}),
+        AIMessage([in_block()]),
+    ):
+        assert repaired([ai("c1"), said]) == [ai("c1"), made("c1"), said]
 
 
 def as_functions(state):

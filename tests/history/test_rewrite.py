@@ -1,9 +1,10 @@
 """A new id or name is written everywhere where a call or its result has it."""
 
-from langchain_core.messages import AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch import patch_messages
-from support.histories import ai, call_of, defects, repaired, result, with_field
+from support.histories import ai, call_of, defects, made, repaired, result, with_field
+from support.placeholder_texts import UNKNOWN
 
 SIGNATURES = "__gemini_function_call_thought_signatures__"
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
@@ -21,11 +22,6 @@ def block(kind, call_id="c 1", **fields):
 def wrapped(inner):
     """A block in LangChain's v1 content."""
     return {"type": "non_standard", "value": inner}
-
-
-def raw_of(call_id, name="no good"):
-    """An item of `additional_kwargs["tool_calls"]`."""
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
 
 
 BLOCKS = [
@@ -57,7 +53,7 @@ def test_f26_the_maps_by_call_id_get_the_new_id_and_the_raw_form_goes():
     extra = {
         SIGNATURES: {"c 1": "s==", "c9": "s9"},
         "other": {"x": "c 1"},
-        "tool_calls": [raw_of("c 1"), raw_of("c 2")],
+        "tool_calls": [{"id": "c 1"}, {"id": "c 2"}],
         "function_call": {"name": "no good"},
         "refusal": None,
     }
@@ -100,3 +96,8 @@ def test_f10_the_result_of_a_custom_call_is_wrapped():
         output = [{"type": "custom_tool_call_output", "output": text}, *kept]
         assert defects([caller, result(stored)]) == ["wrong_role"]
         assert repaired([caller, result(stored)]) == [caller, result(output)]
+    unknown = {"type": "custom_tool_call_output", "output": UNKNOWN.format("t", "c1")}
+    for block_of_call in (*content, wrapped(content[0])):
+        message = ai(("t", "c1", {"__arg1": "ls"}), content=[block_of_call])
+        answer = with_field(made("c1"), content=[unknown])
+        assert repaired([AIMessage([block_of_call])]) == [message, answer]

@@ -40,18 +40,23 @@ CASES = [
     (ASKED, SYSTEM, APPROVAL, en.NOT_APPROVED_YET, f":当时正在等待批准;{NO_START}"),
     (ASKED, X, Finding("cancelled"), en.CANCELLED, ":记录到一次取消;它可能已经全部或部分生效。"),
     (CUT, X, Finding(), en.MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
-    (STOPPED_CALL, X, RAN, en.MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
+    (CUT, X, RAN, en.INCOMPLETE, "的参数不完整;其结果未知。"),
+    (CUT, X, NO, FAILED_NO, "在最后一次有记录的尝试中失败:no"),
+    (STOPPED_CALL, X, TIMEOUT, en.MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
     (CHUNK, X, Finding(), en.INCOMPLETE, "的参数不完整;其结果未知。"),
-    (NAMELESS, X, Finding(), en.NO_NAME, "没有执行:它没有指明工具。"),
+    (NAMELESS, X, Finding("cancelled"), en.NO_NAME, "没有执行:它没有指明工具。"),
 ]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_f03_each_cause_has_its_text(language):
-    """The sentence is true of the cause; the marker has the cause for machines."""
+    """The sentence is true of the cause; the marker has the cause for machines.
+
+    What is certain of the call itself comes first: it was stopped, or names no tool.
+    """
     set_language(language)
     for message, behind, finding, english, chinese in CASES:
-        marker = {"arguments": '{"a'} if message in (CUT, STOPPED_CALL, CHUNK) else {}
+        marker = {"arguments": '{"a'} if english in (en.MALFORMED, en.INCOMPLETE) else {}
         name = "unknown_tool" if message is NAMELESS else "t"
         cause = "malformed" if marker or message is NAMELESS else finding.cause
         text = english if language == "en" else f"工具调用 {name}(ID 为 c1){chinese}"
@@ -111,18 +116,13 @@ def test_f38_effects_that_were_not_kept_are_named(language):
 
 
 def test_the_first_lines_about_a_turn():
-    """Who speaks; keys that are not restored, if there are any; and what follows."""
-    who, first, second = turn_texts("bob", ["a", "b"])
-    assert who.startswith("This message is from the application and not from the user")
-    assert first == "Its values of these state keys were not kept: a, b."
-    assert second.startswith("No answer of bob was ")
-    assert turn_texts("bob", []) == [who, second]
+    """Of any length, and in the other language; `test_abandoned_turns` has the lines."""
     assert len(turn_texts("bob", ["k" * 900])[1]) == 500
     set_language("zh")
-    who, first, second = turn_texts("bob", ["a", "b"])
-    assert who.startswith("此消息来自应用程序,而非用户")
-    assert first == "它对以下状态键的值未被保留:a, b。"
-    assert second == "没有记录到 bob 的答复。其工具调用的记录:"
+    assert turn_texts("bob", ["a", "b"])[1:] == [
+        "它对以下状态键的值未被保留:a, b。",
+        "没有记录到 bob 的答复。其工具调用的记录:",
+    ]
 
 
 HOSTILE = ("{0.__class__}{name}%s", "{", "工具" * 5_000, "\x1b[31mred\x1b[0m\a\r\n\u202e", "\ud800")

@@ -24,7 +24,7 @@ from langgraph.types import RetryPolicy
 from langgraph_supervisor import create_supervisor
 from pydantic import BaseModel
 
-from kit import StrictModel, above, loop, model_node, streamed
+from kit import StrictModel, loop, model_node, streamed
 from langgraph_patch import with_patching
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
@@ -68,44 +68,13 @@ def answers(items: list[Any], checker: Any = full_stream_checker, **options: Any
     return list(final_answers(Source(items), checker=checker, **options))
 
 
-def test_only_final_answers_pass_and_messages_are_distinguished_by_id(io):
-    """Two nodes at once, whole messages, tool and human messages: the same messages, in order."""
-    stream = [
-        token("agent", "1", say()),
-        token("critic", "2", say("Fine")),
-        token("agent", "1", BEGUN),
-        token("tools", "t", result("c1")),
-        token("critic", "2", say(".")),
-        token("agent", "1", REST),
-        token("agent", "1", LAST),
-        token("human", "h", HumanMessage("hi")),
-        token("critic", "2", LAST),
-        token("plain", "3", AIMessage("whole")),
-        token("plain", "4", AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "c2"}])),
-        token("agent", "5", say("Let me")),
-        token("agent", "5", BEGUN),
-        token("agent", "5", LAST),
-    ]
-    assert same(list(io.answers(Source(stream))), [stream[place] for place in (1, 4, 8, 9)])
-
-
-@pytest.mark.parametrize(("checker", "read"), [(first_chunk_checker, 2), (full_stream_checker, 4)])
-def test_an_answer_is_shown_as_soon_as_its_checker_says_so(checker, read):
-    """The first token is shown after two chunks, or when the message has ended."""
-    stream = tokens("agent", *(("1", chunk) for chunk in (say(), say("Good "), say("day."), LAST)))
-    source = Source(stream)
-    shown = final_answers(source, checker=checker)
-    assert same([next(shown)], stream[:1])
-    assert source.read == read
-    assert same(list(shown), stream[1:])
-
-
 def test_a_late_call_retracts_what_was_shown(io):
     """The retraction comes with the call, once; nothing more of the message passes."""
     chunks = (say("Let "), say("me"), BEGUN, say("Hm"), REST, LAST)
     source = Source(tokens("a", *(("1", chunk) for chunk in chunks)))
     shown = io.answers(source, checker=first_chunk_checker)
     assert same([next(shown), next(shown)], source.items[:2])
+    assert source.read == 2
     retraction, metadata = next(shown)
     assert source.read == 3
     assert retraction == RemoveMessage(id="1")
@@ -386,10 +355,6 @@ KINDS: dict[str, tuple[Callable[[], Any], list[str]]] = {
         ["Returning structured response: city='Rome'"],
     ),
     "an agent in a tool": (lambda: create_agent(agent_model("ask_agent"), [ask_agent]), SUNNY),
-    "an agent as a subgraph": (
-        lambda: above(create_agent(agent_model(), [weather])).compile(),
-        SUNNY,
-    ),
     "a supervisor": (supervisor, ["Sunny today.", "It is done."]),
     "two models at once": (side_by_side, SUNNY),
 }
@@ -409,22 +374,18 @@ def retrying() -> Any:
     return builder.add_edge(START, "agent").compile()
 
 
-def with_middleware(middleware: Any, model: Any) -> Any:
-    """An agent without tools."""
-    return create_agent(model, [], middleware=[middleware])
-
-
 RETRIES: dict[str, Callable[[], Any]] = {
     "RetryPolicy": retrying,
     "with_retry": lambda: by_hand(attempts().with_retry(wait_exponential_jitter=False)),
     "with_fallbacks": lambda: by_hand(
         StrictModel(script=[broken()]).with_fallbacks([StrictModel(script=[answer()])])
     ),
-    "ModelRetryMiddleware": lambda: with_middleware(
-        ModelRetryMiddleware(initial_delay=0.001, jitter=False), attempts()
+    "ModelRetryMiddleware": lambda: create_agent(
+        attempts(), middleware=[ModelRetryMiddleware(initial_delay=0.001, jitter=False)]
     ),
-    "ModelFallbackMiddleware": lambda: with_middleware(
-        ModelFallbackMiddleware(StrictModel(script=[answer()])), StrictModel(script=[broken()])
+    "ModelFallbackMiddleware": lambda: create_agent(
+        StrictModel(script=[broken()]),
+        middleware=[ModelFallbackMiddleware(StrictModel(script=[answer()]))],
     ),
 }
 """Everything that calls a model again -> a graph of which the first attempt fails."""
