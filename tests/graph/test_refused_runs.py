@@ -15,8 +15,17 @@ from langgraph.types import Command, RetryPolicy, interrupt
 
 from kit import Desk
 from langgraph_patch import patch_model, with_patching
-from support.refusing import PLACES, WAYS, RefusedError, RefusingModel
-from support.states import SAID, TEXT, THINKING, ai, claude
+from support.refused import (
+    PLACES,
+    SAID,
+    TEXT,
+    THINKING,
+    WAYS,
+    RefusedError,
+    RefusingModel,
+    ai,
+    claude,
+)
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 REASON = "Invalid `signature` in `thinking` block"

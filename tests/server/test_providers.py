@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.messages.ai import add_ai_message_chunks
 
-from kit import BARE, KINDS, Agent, above, loop, model_node
-from langgraph_patch import with_patching
+from kit import BARE, KINDS, Agent, above, model_node
 from langgraph_patch.history.patch import patch_messages, validate_messages
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.history.texts import Finding
-from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
     UNFINISHED_KEY,
@@ -36,6 +33,7 @@ from support.provider_server import (
     TURNS,
     WITH_BLOCKS,
     WORDS,
+    Answer,
     Integration,
     ProviderServer,
     Turn,
@@ -125,25 +123,22 @@ def test_a_renamed_custom_call_keeps_its_output():
 # --- clients of providers that refuse a bad history -----------------------------------------------
 
 BOOK = Turn(calls=[("mail", '{"to": "bob"}'), ("wire", '{"amount": 5}')])
-BUILDS = {
-    "bare": create_agent,
-    "create_agent": lambda model, tools, **more: with_patching(create_agent(model, tools, **more)),
-    "by hand": lambda model, tools, checkpointer: with_patching(
-        loop(model.bind_tools(tools), tools).compile(checkpointer=checkpointer), record=True
-    ),
-    "middleware": lambda *args, **more: create_agent(
-        *args, middleware=[PatchToolCallsMiddleware()], **more
-    ),
-}
 
 
-def talk(server: ProviderServer, build: str, *, asynchronous: bool = False) -> Agent:
-    """An agent with that provider's model, which has sent its mail and waits for a human."""
+def agent_with(build: Any, server: ProviderServer, *, asynchronous: bool = False) -> Agent:
+    """An agent with the model of a provider, which it binds to its tools."""
+    model: Any = server.model
 
-    def agent(_model: Any, tools: Any, saver: Any) -> Any:
-        return BUILDS[build](server.model, tools, checkpointer=saver)
+    def make(_: Any, tools: Any, saver: Any) -> Any:
+        is_loop = build in (KINDS["hand_built"], KINDS["recorded"])
+        return build(model.bind_tools(tools) if is_loop else model, tools, saver)
 
-    made = Agent(agent, asynchronous=asynchronous)
+    return Agent(make, asynchronous=asynchronous)
+
+
+def talk(server: ProviderServer, build: Any, *, asynchronous: bool = False) -> Agent:
+    """An agent that has sent its mail and waits for a human."""
+    made = agent_with(build, server, asynchronous=asynchronous)
     made.stream({"messages": [HumanMessage("book it")]}, "messages")
     assert [each.value for each in made.interrupts] == ["wire 5?"]
     return made
@@ -153,7 +148,7 @@ def talk(server: ProviderServer, build: str, *, asynchronous: bool = False) -> A
 def test_f01_unpatched_it_is_refused(name):
     """A new message instead of an approval: status 400, now and at every later message."""
     with ProviderServer(INTEGRATIONS[name], BOOK, TURNS["text"]) as server:
-        agent = talk(server, "bare")
+        agent = talk(server, BARE["create_agent"])
         for text in ("never mind", "hello?"):
             with pytest.raises(Exception, match="unanswered-call"):
                 agent.stream({"messages": [HumanMessage(text)]}, "messages")
@@ -163,7 +158,7 @@ def test_f01_unpatched_it_is_refused(name):
 @pytest.mark.parametrize(
     ("name", "build", "asynchronous"),
     [
-        (name, ("create_agent", "by hand", "middleware")[place % 3], place % 2 == 1)
+        (name, KINDS[("create_agent", "recorded", "middleware")[place % 3]], place % 2 == 1)
         for place, name in enumerate(INTEGRATIONS)
     ],
 )
@@ -186,7 +181,7 @@ def test_f46_patched_the_conversation_goes_on(name, build, asynchronous):
 def test_f26_what_the_model_thought_is_sent_back():
     """Thinking and its signature go through a repair byte by byte."""
     with ProviderServer(INTEGRATIONS["Anthropic, thinking"], BOOK, TURNS["text"]) as server:
-        talk(server, "create_agent").stream({"messages": [HumanMessage("no")]}, "messages")
+        talk(server, KINDS["create_agent"]).stream({"messages": [HumanMessage("no")]}, "messages")
     assistant = server.requests[-1][1]
     assert assistant["role"] == "assistant"
     assert assistant["content"][0] == THINKING
@@ -297,17 +292,6 @@ NO_CALL = {"content": {"role": "model", "parts": []}, "finishReason": "MALFORMED
 """What Gemini sends instead of a call that it could not read."""
 
 
-def agent_with(build: Any, server: ProviderServer, *, asynchronous: bool = False) -> Agent:
-    """An agent with the model of a provider, which it binds to its tools."""
-    model: Any = server.model
-
-    def make(_: Any, tools: Any, saver: Any) -> Any:
-        is_loop = build is KINDS["hand_built"]
-        return build(model.bind_tools(tools) if is_loop else model, tools, saver)
-
-    return Agent(make, asynchronous=asynchronous)
-
-
 def unfinished(name: str) -> dict[str, Any]:
     """What a provider streams that has no call that can run."""
     if name == "Gemini":
@@ -376,7 +360,7 @@ BODIES: dict[str, Any] = {
 @pytest.mark.parametrize("name", BODIES)
 def test_a_call_at_the_limit_of_an_answer_that_is_not_streamed(name):
     """Its arguments look complete; patched, the model is asked again, once, and nothing runs."""
-    with ProviderServer(INTEGRATIONS[name], [json.dumps(BODIES[name]).encode()]) as server:
+    with ProviderServer(INTEGRATIONS[name], Answer(200, BODIES[name])) as server:
         assert server.model.invoke("go").tool_calls[0]["args"] == ARGS
         agent = agent_with(KINDS["create_agent"], server)
         agent.say("go")
