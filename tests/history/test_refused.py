@@ -15,7 +15,7 @@ from langgraph_patch import Change, patch_messages, validate_messages
 from langgraph_patch.history.plain_form import plain_form
 from langgraph_patch.history.refused import repair_refused
 from support import refused as states
-from support.generated import fewer, work
+from support.histories import work
 from support.refused import (
     AGAIN,
     ASK,
@@ -40,6 +40,7 @@ from support.refused import (
     said,
     started,
 )
+from support.strategies import fewer
 
 BOUND = "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to"
 
