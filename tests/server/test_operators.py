@@ -21,8 +21,9 @@ from langgraph.types import Command
 
 from langgraph_patch.cli import main
 from support.databases import execute, open_saver, rows_of, running_postgres
-from support.incident import BROKEN, Proxy, ctrl_c_after, make_incident, say
+from support.postgres import Proxy, ctrl_c_after
 from support.stored_threads import results, thread
+from support.thread_laws import BROKEN, make_incident, say
 
 pytestmark = pytest.mark.xdist_group("postgres")
 

@@ -1,11 +1,19 @@
 """What the tests need of PostgreSQL; `support.databases` uses it for `postgresql://` URIs."""
 
 import json
+import os
+import select
+import signal
+import socket
 import tempfile
+import threading
+import time
 import uuid
 import warnings
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from langgraph.checkpoint.postgres import PostgresSaver
@@ -95,3 +103,66 @@ def running_postgres():
             started = get_server(Path(folder) / "data", cleanup_mode="delete")
         yield Server(started)
         started.cleanup()
+
+
+# --- what happens to a command ---------------------------------------------------------------
+
+
+@contextmanager
+def ctrl_c_after(seconds: float) -> Iterator[None]:
+    """Press Ctrl-C once, after a time."""
+
+    def press(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGALRM, press)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Proxy:
+    """A loopback port before the socket of a PostgreSQL server; it can cut a connection.
+
+    Attributes:
+        port: The port.
+        cut_at: The connection is cut at this message of the client; 0 for none. An even message is
+            passed on before that, so that the server acts, and its answer is lost.
+        seen: How many messages there were.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path, self.cut_at, self.seen = path, 0, 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        with self._listener, suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                with client, socket.socket(socket.AF_UNIX) as server:
+                    server.connect(self.path)
+                    self._talk(client, server)
+
+    def _talk(self, client: socket.socket, server: socket.socket) -> None:
+        while True:
+            for source in select.select([client, server], [], [])[0]:
+                data = source.recv(65536)
+                self.seen += source is client
+                is_cut = 0 < self.cut_at == self.seen
+                if data and not (is_cut and self.cut_at % 2):
+                    (server if source is client else client).sendall(data)
+                if is_cut and data:
+                    time.sleep(0.1)  # the server acts
+                if is_cut or not data:
+                    return

@@ -24,13 +24,15 @@ from langgraph_patch._langgraph_storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
 from support.databases import rows_of
-from support.faults import Faults, each_fault, result_of
 from support.stored_threads import (
     ENDED,
     MAIL,
     UNKNOWN,
     WAITED,
     WIRE,
+    Faults,
+    each_fault,
+    result_of,
     results,
     stored,
     thread,
