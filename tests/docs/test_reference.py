@@ -8,8 +8,7 @@ import pytest
 
 import langgraph_patch
 from langgraph_patch import errors, middleware, streaming, threads
-from support.pages import PAGES
-from support.paths import ROOT
+from support.paths import PAGES, ROOT
 
 REFERENCE = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
 

@@ -21,7 +21,7 @@ from langgraph_patch.errors import StreamError, ThreadError
 from langgraph_patch.streaming import Turn, afinal_answers, final_answers, full_stream_checker
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.server import LangGraphServer
-from support.dev_server import running_server
+from support.servers import running_server
 from support.streams import left
 
 pytestmark = pytest.mark.xdist_group("server")

@@ -11,8 +11,8 @@ import pytest
 from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
-from support.dev_server import running_server
 from support.placeholder_texts import CANCELLED, WAITED
+from support.servers import running_server
 
 pytestmark = pytest.mark.xdist_group("server")
 

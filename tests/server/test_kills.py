@@ -22,9 +22,9 @@ from langgraph.types import interrupt
 
 from kit import Agent, Desk, calls, results_in
 from langgraph_patch import validate_messages, with_patching
-from support.databases import running_postgres
 from support.paths import ENVIRONMENT
 from support.placeholder_texts import FAILED, UNKNOWN, WAITED
+from support.servers import running_postgres
 
 BATCH = [("work", {"number": number}) for number in range(6)]
 FOUR = [("work", {"number": 0}), ("wire", {}), ("boom", {}), ("hang", {})]

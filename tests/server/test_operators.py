@@ -20,8 +20,8 @@ import pytest
 from langgraph.types import Command
 
 from langgraph_patch.cli import main
-from support.databases import execute, open_saver, rows_of, running_postgres
-from support.postgres import Proxy, ctrl_c_after
+from support.databases import execute, open_saver, rows_of
+from support.servers import Proxy, ctrl_c_after, running_postgres
 from support.stored_threads import results, thread
 from support.thread_laws import BROKEN, make_incident, say
 

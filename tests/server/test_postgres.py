@@ -26,9 +26,8 @@ from support.databases import (
     execute,
     open_saver,
     rows_of,
-    running_postgres,
 )
-from support.postgres import PASSWORD
+from support.servers import PASSWORD, running_postgres
 from support.stored_threads import scanned, stored, thread
 from support.thread_laws import (
     CASES,

@@ -1,24 +1,31 @@
-"""What the tests need of PostgreSQL; `support.databases` uses it for `postgresql://` URIs."""
+"""Servers of the tests: PostgreSQL (`databases` uses it), a proxy before it, LangGraph Server."""
 
 import json
 import os
 import select
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from langgraph.checkpoint.postgres import PostgresSaver
 
-TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+from support.databases import POSTGRES_TABLES
+from support.paths import ENVIRONMENT, TESTS
+
 PASSWORD = "s3/cr@t:zw?ei#fünf"  # noqa: S105 - of a server that stops with the tests
 
 
@@ -35,7 +42,7 @@ def every_row(uri):
     """Every row of the database, by thread."""
     rows = {}
     with psycopg.connect(uri) as conn:
-        for table in TABLES:
+        for table in POSTGRES_TABLES:
             key = "channel || version" if table == "checkpoint_blobs" else "checkpoint_id"
             query = f"SELECT thread_id, checkpoint_ns, {key}, t::text FROM {table} t"  # noqa: S608 - our names
             for row in conn.execute(query):
@@ -55,7 +62,7 @@ def named_rows(uri):
 
 def copy_thread(conn, old, new):
     """Store the rows of thread `old` a second time, as thread `new`."""
-    for table in TABLES:
+    for table in POSTGRES_TABLES:
         conn.execute(
             f"INSERT INTO {table} SELECT (jsonb_populate_record(t, %s)).* FROM {table} t "  # noqa: S608 - our names
             f"WHERE thread_id = %s",
@@ -166,3 +173,58 @@ class Proxy:
                     time.sleep(0.1)  # the server acts
                 if is_cut or not data:
                     return
+
+
+# --- LangGraph Server (`langgraph dev`), offline, on a loopback port -----------------------------
+
+_SECONDS = 60
+_OFFLINE = {
+    "LANGGRAPH_NO_VERSION_CHECK": "true",
+    "LANGGRAPH_CLI_NO_ANALYTICS": "1",
+    "LANGSMITH_TRACING": "false",
+    "LANGSMITH_API_KEY": "",
+}
+
+
+@contextmanager
+def running_server(folder, name="dev_app"):
+    """The URL of a server that runs until the context ends, with a copy of the app in `folder`.
+
+    `name` is a folder of `tests/support`, or the path of any other folder.
+    """
+    app = Path(folder) / "app"
+    shutil.copytree(TESTS / "support" / name, app, ignore=shutil.ignore_patterns("__pycache__"))
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "langgraph_cli", "dev", "--no-browser", "--no-reload"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--n-jobs-per-worker", "8"]
+    log = app.parent / "log"
+    with log.open("w") as out:
+        server = subprocess.Popen(  # noqa: S603
+            command, cwd=app, env={**ENVIRONMENT, **_OFFLINE}, stdout=out, stderr=out
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_for_start(server, url, log)
+        yield url
+    finally:
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait(10)
+
+
+def _wait_for_start(server, url, log):
+    """Return when the server answers; fail with its log if it does not."""
+    until = time.monotonic() + _SECONDS
+    while time.monotonic() < until and server.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/ok") as answer:  # noqa: S310
+                assert answer.status == 200
+                return
+        except urllib.error.URLError:
+            time.sleep(0.1)
+    raise AssertionError(f"the server did not start:\n{log.read_text()[-5000:]}")
