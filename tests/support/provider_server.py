@@ -89,12 +89,8 @@ def _chat(turn: Turn, *, thinks: bool = False, whole: bool = False) -> list[byte
     end = turn.reason("stop", "tool_calls", "length")
     choices: Events = [{"index": 0, "delta": each, "finish_reason": None} for each in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": end})
-    base = {
-        "id": f"c-{next(_numbers)}",
-        "object": "chat.completion.chunk",
-        "created": 1,
-        "model": "model-x",
-    }
+    base: dict[str, Any] = {"id": f"c-{next(_numbers)}", "object": "chat.completion.chunk"}
+    base |= {"created": 1, "model": "model-x"}
     return [*_sse([{**base, "choices": [each]} for each in choices]), b"data: [DONE]\n\n"]
 
 
@@ -107,13 +103,8 @@ def _responses(turn: Turn, *, thinks: bool = False) -> list[bytes]:
 
     number = next(_numbers)
     base: dict[str, Any] = {"id": f"resp_{number}", "object": "response", "output": []}
-    base |= {
-        "created_at": 1,
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "model": "gpt-5",
-    }
+    base |= {"created_at": 1, "parallel_tool_calls": True, "tool_choice": "auto"}
+    base |= {"tools": [], "model": "gpt-5"}
     event("created", response={**base, "status": "queued"})
     if thinks:
         item: dict[str, Any] = {"type": "reasoning", "id": f"rs_{number}", "summary": []}
@@ -172,13 +163,12 @@ def _anthropic(turn: Turn, *, thinks: bool = False, searches: bool = False) -> l
         now = {"type": "tool_use", "id": "now", "name": "now", "input": {}}
         empty = {"type": "input_json_delta", "partial_json": ""}
         blocks += [(thought, [signed]), (now, [empty])]
-    message = {
+    message: dict[str, Any] = {
         "id": f"msg_{next(_numbers)}",
         "type": "message",
         "role": "assistant",
-        "model": "claude-x",
     }
-    message |= {"content": [], "stop_reason": None, "stop_sequence": None}
+    message |= {"model": "claude-x", "content": [], "stop_reason": None, "stop_sequence": None}
     message |= {"usage": {"input_tokens": 1, "output_tokens": 1}}
     events: Events = [{"type": "message_start", "message": message}]
     for index, (start, deltas) in enumerate(blocks):
@@ -203,9 +193,8 @@ def _bedrock(turn: Turn) -> list[bytes]:
         deltas: Events = [{"toolUse": {"input": piece}} for piece in pieces]
         events += [{"contentBlockDelta": {"delta": delta, **place}} for delta in deltas]
         events.append({"contentBlockStop": place})
-    events.append(
-        {"messageStop": {"stopReason": turn.reason("end_turn", "tool_use", "max_tokens")}}
-    )
+    end = turn.reason("end_turn", "tool_use", "max_tokens")
+    events.append({"messageStop": {"stopReason": end}})
     usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
     events.append({"metadata": {"usage": usage, "metrics": {"latencyMs": 1}}})
     return [_frame(*item) for event in events for item in event.items()]

@@ -18,16 +18,13 @@ from langgraph.graph import START, MessagesState, StateGraph
 from kit import Agent, DeltaState, calls, loop, send_each
 from langgraph_patch import PatchError
 from langgraph_patch.threads import scan_threads
+from support import placeholder_texts as texts
 from support.strict import RefusedError
 
 MAIL, WIRE, BOOM = ("mail", {"to": "bob"}), ("wire", {"amount": 5}), ("boom", {"text": "x"})
-WAITED = (
-    "Tool call wire with id {} was waiting for human input when another message came in; "
-    "no answer and no result were recorded."
-)
-ENDED = WAITED.replace("another message came in", "the pause was ended")
-UNKNOWN = "No result of tool call {} with id {} is known; it may or may not have run."
-FAILED = "Tool call boom with id c2 failed in its last recorded attempt: RuntimeError('kaput x')"
+UNKNOWN = texts.UNKNOWN
+WAITED = texts.WAITED.format("wire", "{}")
+ENDED = texts.WAITED_UNTIL_ENDED.format("wire", "{}")
 
 
 def thread(name: str = "1", **names: str) -> Any:

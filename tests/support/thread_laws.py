@@ -175,9 +175,6 @@ _INPUT = {"id": "c1", "name": "mail", "input": {"to": "bob"}}
 _RAW = {"id": "c1", "type": "function", "function": {"name": "mail", "arguments": '{"to": "b'}}
 ODD_CALLS: dict[str, AIMessage] = {
     "incomplete": AIMessage("", invalid_tool_calls=[_cut("mail", '{"to": "bo', "c1")]),
-    "two incomplete": AIMessage(
-        "", invalid_tool_calls=[_cut("mail", '{"to"', "c1"), _cut("wire", "{", "c2")]
-    ),
     "incomplete beside a whole one": AIMessage(
         "", tool_calls=[_MAIL], invalid_tool_calls=[_cut("wire", '{"amount": 5', "c2")]
     ),
