@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from langgraph_patch import with_patching
-from support.bound_cases import CASES, turns
+from support.message_rules import CASES, turns
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")

@@ -14,9 +14,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from support.refused_wires import reason
-from support.refusing import PLACES, requests
-from support.states import FOREIGN, STATES
+from support.message_rules import reason
+from support.refused import FOREIGN, PLACES, STATES, in_three_turns
 from support.wires import WIRES
 
 
@@ -29,7 +28,7 @@ def table(states: dict[str, Any], place: str) -> list[str]:
     """The rows of one place."""
     rows = [f"| {place} | {' | '.join(WIRES)} |", "|---" * (len(WIRES) + 1) + "|"]
     for name, (history, _) in states.items():
-        cells = [cell(requests(place, partial(reason, wire), history)) for wire in WIRES]
+        cells = [cell(in_three_turns(place, partial(reason, wire), history)) for wire in WIRES]
         rows.append(f"| {name} | {' | '.join(cells)} |")
     return rows
 

@@ -6,8 +6,6 @@ import hypothesis
 import pytest
 
 from langgraph_patch.cli import main
-from support.databases import running_postgres
-from support.dev_server import running_server
 from support.paths import TESTS
 from support.versions import reason_not_to_run
 
@@ -74,17 +72,3 @@ def cli(capsys):
         return code, out, err
 
     return run
-
-
-@pytest.fixture(scope="session")
-def postgres():
-    """A PostgreSQL server. The tests that use it are in one group, so it is started once."""
-    with running_postgres() as started:
-        yield started
-
-
-@pytest.fixture(scope="session")
-def dev_server(tmp_path_factory):
-    """The URL of a LangGraph Server with the graphs of `dev_app`, for the tests of one group."""
-    with running_server(tmp_path_factory.mktemp("server")) as base:
-        yield base

@@ -10,7 +10,7 @@ from contextlib import redirect_stdout, suppress
 from unittest.mock import patch
 
 from langgraph_patch.cli import main
-from support.pages import PAGES
+from support.paths import PAGES
 
 PAGE = PAGES["reference/command-line"]
 _SECTION = re.compile(r"^## ([\w-]+)\n\n```text\n(.*?)^```$", re.DOTALL | re.MULTILINE)

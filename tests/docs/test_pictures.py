@@ -7,8 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from support.pages import SITE
-from support.paths import ROOT
+from support.paths import ROOT, SITE
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

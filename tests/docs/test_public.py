@@ -11,8 +11,7 @@ import pytest
 
 import langgraph_patch
 from langgraph_patch import errors, middleware, streaming, threads
-from support.pages import PAGES
-from support.paths import ROOT, TESTS
+from support.paths import PAGES, ROOT, TESTS
 
 MODULES = {"lp": langgraph_patch, "streaming": streaming, "threads": threads}
 PUBLIC = {name: getattr(module, name) for module in MODULES.values() for name in module.__all__}

@@ -7,8 +7,7 @@ import pytest
 from langchain_core.messages import AIMessage
 
 from langgraph_patch.history.texts import CAUSES, DanglingCall, default_text
-from support.pages import PAGES, SITE, run_page
-from support.paths import ROOT
+from support.paths import PAGES, ROOT, SITE, run_page
 
 ELSEWHERE = {"how-to/postgresql", "how-to/server", "how-to/wrap-an-agent"}
 """Pages that need a server or another package: `tests/server` runs them."""

@@ -21,8 +21,18 @@ from kit import Desk
 from langgraph_patch import with_patching
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.graph.refusal import is_refusal, refusal_text
-from support.refusing import CONFIG, PLACES, WAYS, RefusedError, RefusingModel
-from support.states import SAID, TEXT, THINKING, ai, claude
+from support.refused import (
+    CONFIG,
+    PLACES,
+    SAID,
+    TEXT,
+    THINKING,
+    WAYS,
+    RefusedError,
+    RefusingModel,
+    ai,
+    claude,
+)
 
 REASON = "Invalid `signature` in `thinking` block"
 

@@ -20,9 +20,9 @@ from langgraph_patch.errors import MessagesError
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import as_messages, patch_reading
-from support import hostile
-from support.generated import fewer
+from support import strategies as hostile
 from support.histories import ai, result
+from support.strategies import fewer
 
 TEXT = {"type": "text", "text": "a"}
 TOOL_USE = {"type": "tool_use", "id": "c1", "name": "t", "input": {}}

@@ -16,8 +16,7 @@ from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import patch_reading
 from langgraph_patch.history.texts import Finding
-from support.generated import fewer, work
-from support.histories import H, ai, patched, result
+from support.histories import H, ai, patched, result, work
 from support.strategies import (
     DAMAGES,
     HONEST,
@@ -25,6 +24,7 @@ from support.strategies import (
     SIGNATURES,
     answered,
     damaged_histories,
+    fewer,
     result_of,
     valid_histories,
 )

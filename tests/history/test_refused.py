@@ -14,9 +14,9 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 from langgraph_patch import Change, patch_messages, validate_messages
 from langgraph_patch.history.plain_form import plain_form
 from langgraph_patch.history.refused import repair_refused
-from support import states
-from support.generated import fewer, work
-from support.states import (
+from support import refused as states
+from support.histories import work
+from support.refused import (
     AGAIN,
     ASK,
     COMPUTER,
@@ -37,6 +37,7 @@ from support.states import (
     said,
     started,
 )
+from support.strategies import fewer
 
 BOUND = "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to"
 

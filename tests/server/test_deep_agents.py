@@ -11,10 +11,10 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import wrap_model_call
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from kit import BARE, Agent, StrictModel, calls, lines, patched, streamed
+from kit import BARE, Agent, Desk, StrictModel, calls, lines, patched, streamed
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads import repair_thread
 from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, WAITED
 from support.strict import RefusedError
 
@@ -28,9 +28,14 @@ SENT = {"c1": "sent to bob", "c2": WAITED.format("wire", "c2")}
 THEIRS = {c: DEEPAGENTS_INCOMPLETE.format(n, c) for c, n in (("c1", "mail"), ("c2", "wire"))}
 
 
-def deep(model: Any, tools: Any, saver: Any) -> Any:
-    """A deep agent."""
-    return create_deep_agent(model, tools, checkpointer=saver)
+def with_own(*middleware: Any, **options: Any) -> Any:
+    """A kind of agent: a deep agent with these middlewares."""
+    return lambda model, tools, saver: create_deep_agent(
+        model, tools, middleware=list(middleware), checkpointer=saver, **options
+    )
+
+
+deep = with_own()
 
 
 def with_their_middleware(model: Any, tools: Any, saver: Any) -> Any:
@@ -87,16 +92,11 @@ def test_f16_f17_delta_state(tmp_path: Any):
     it = Agent(deep, BOTH, saver=tmp_path / "db")
     it.say("go")
     saver = it.graph.checkpointer
-    repaired = repair_thread(saver, it.config, min_age=0, on_pause="abandon")
-    assert repaired.outcome == "repaired"
-    assert lines(it.history)[:3] == ["human: go", "ai c1 c2: ", "tool c1: sent to bob"]
-    assert [report.status for report in scan_threads(saver)] == ["healthy"]
-    undo_repair(saver, it.config)
-    assert repair_thread(saver, it.config, min_age=0, on_pause="abandon").after == repaired.after
+    assert repair_thread(saver, it.config, min_age=0, on_pause="abandon").outcome == "repaired"
     for text in ("next", "and then?"):
         it.say(text)
+    assert lines(it.history)[:3] == ["human: go", "ai c1 c2: ", "tool c1: sent to bob"]
     assert lines(it.history)[-4:] == ["human: next", "ai: done", "human: and then?", "ai: done"]
-    assert lines(it.history)[2] == "tool c1: sent to bob"
     assert it.desk.did == {"mail bob": 1}
     saver.conn.close()
 
@@ -108,16 +108,9 @@ class LastOne(PatchToolCallsMiddleware):
     """The repair under a name that deepagents does not know."""
 
 
-def with_own(*middleware: Any, **options: Any) -> Any:
-    """A kind of agent: a deep agent with these middlewares."""
-    return lambda model, tools, saver: create_deep_agent(
-        model, tools, middleware=list(middleware), checkpointer=saver, **options
-    )
-
-
-def delegates(to: str) -> Any:
+def delegates(to: str, **fields: Any) -> Any:
     """A call of a subagent."""
-    return calls(("task", {"description": "mail bob", "subagent_type": to}))
+    return calls(("task", {"description": "mail bob", "subagent_type": to}), **fields)
 
 
 def spec(**more: Any) -> dict[str, Any]:
@@ -135,13 +128,10 @@ def test_it_takes_the_place_of_deepagents_own():
     assert not any("PatchToolCalls" in name for name in agent.graph.nodes)
 
 
-def compiled(*, patched: bool) -> dict[str, Any]:
+def compiled() -> dict[str, Any]:
     """A subagent with a graph of its own."""
-    graph = create_agent(
-        StrictModel(script=[LONG, AIMessage("mailed")]), Agent("send").desk.tools()
-    )
-    runnable = with_patching(graph) if patched else graph
-    return {"name": "clerk", "description": "a clerk", "runnable": runnable}
+    graph = create_agent(StrictModel(script=[LONG, AIMessage("mailed")]), Desk().tools())
+    return {"name": "clerk", "description": "a clerk", "runnable": graph}
 
 
 SUBAGENTS: dict[str, Any] = {
@@ -149,8 +139,7 @@ SUBAGENTS: dict[str, Any] = {
     "fork": ("clerk", [spec(mode="fork")], True),
     "declared": ("clerk", [spec()], False),
     "declared with its own": ("clerk", [spec(middleware=[*OWN])], True),
-    "compiled": ("clerk", [compiled(patched=False)], False),
-    "compiled and patched": ("clerk", [compiled(patched=True)], True),
+    "compiled": ("clerk", [compiled()], False),
 }
 """Which subagent is called, the subagents, whether it is covered by the main agent's."""
 
@@ -161,7 +150,7 @@ SUBAGENTS: dict[str, Any] = {
 def test_which_subagents_it_covers(name):
     """The built-in subagent and forks have it from the main agent; others must list it."""
     to, subagents, is_covered = SUBAGENTS[name]
-    own = [] if "compiled" in name else [LONG, AIMessage("mailed")]  # what the subagent says
+    own = [] if name == "compiled" else [LONG, AIMessage("mailed")]  # what the subagent says
     agent = Agent(with_own(*OWN, subagents=subagents), delegates(to), *own)
     if is_covered:
         agent.say("go")
@@ -188,18 +177,21 @@ def test_a_subclass_comes_after_your_own_middleware():
     assert agent.history[-1].text == "done"
 
 
+def with_clerk(**helper: Any) -> Any:
+    """A kind of agent: patched, with a subagent whose model has this script."""
+
+    def build(model, tools, saver):
+        subagents = [spec(model=StrictModel(**helper), tools=tools)]
+        return with_patching(create_deep_agent(model, [], subagents=subagents, checkpointer=saver))
+
+    return build
+
+
 @pytest.mark.needs(deepagents="0.7")
 def test_a_cut_call_of_a_subagent_does_not_run():
     """The guard of the patched graph reaches the model of the subagent."""
     cut = streamed(("mail", '{"to": "bo'), reason="length", first=2)
-
-    def build(model, tools, saver):
-        helper = StrictModel(script=[cut], streaming=True)
-        subagents = [spec(model=helper, tools=tools)]
-        agent = create_deep_agent(model, [], subagents=subagents, checkpointer=saver)
-        return with_patching(agent)
-
-    agent = Agent(build, delegates("clerk"))
+    agent = Agent(with_clerk(script=[cut], streaming=True), delegates("clerk"))
     agent.say("go")
     assert agent.desk.did == {}
     assert agent.history[-1].text == "done"
@@ -207,13 +199,8 @@ def test_a_cut_call_of_a_subagent_does_not_run():
 
 def test_f44_the_model_reads_what_a_subagent_did():
     """The subagent waits for a human beside a mail that was sent; the user moves on."""
-
-    def build(model, tools, saver):
-        subagents = [spec(model=StrictModel(script=[BOTH]), tools=tools)]
-        return with_patching(create_deep_agent(model, [], subagents=subagents, checkpointer=saver))
-
-    call = calls(("task", {"description": "pay", "subagent_type": "clerk"}), first=9)
-    agent = Agent(build, call, asynchronous=True)
+    call = delegates("clerk", first=9)
+    agent = Agent(with_clerk(script=[BOTH]), call, asynchronous=True)
     agent.say("go")
     agent.say("never mind")
     assert agent.desk.did == {"mail bob": 1}

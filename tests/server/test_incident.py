@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from support.databases import running_postgres
-from support.pages import PAGES
+from support.paths import PAGES
+from support.servers import running_postgres
 
 INCIDENT, POSTGRES = PAGES["how-to/incident"], PAGES["how-to/postgresql"]
 _FILE = re.compile(r'^```python title="([\w.]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)

@@ -17,8 +17,9 @@ from langgraph.types import Command
 
 from langgraph_patch.cli import main
 from support.databases import open_saver, rows_of
-from support.incident import BROKEN, Proxy, ctrl_c_after, make_incident, say
+from support.servers import Proxy, ctrl_c_after
 from support.stored_threads import results, thread
+from support.thread_laws import BROKEN, make_incident, say
 
 POSTGRES = pytest.mark.xdist_group("postgres")
 APPLY = ("--apply", "--yes", "--json")

@@ -1,7 +1,6 @@
 """What users get: what is built, what an import loads, what a type checker finds."""
 
 import importlib.metadata
-import os
 import shutil
 import subprocess
 import sys
@@ -21,12 +20,20 @@ FILES += " SECURITY.md conftest.py pyproject.toml"
 FOLDERS = ("docs", "langgraph_patch", "notebooks", "scripts", "tests")
 
 
+def run(*arguments, folder=None, path=ENVIRONMENT["PYTHONPATH"]):
+    """Run Python in a new process, in this folder and with this path of modules."""
+    command = [sys.executable, *map(str, arguments)]
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(path)}
+    return subprocess.run(  # noqa: S603 - our own code
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """The folder of the sdist and of the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("built")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    ran = run("-m", "build", "--no-isolation", "--outdir", folder, ROOT)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return folder
 
@@ -75,11 +82,10 @@ def test_the_wheel_works_where_nothing_else_of_the_checkout_is(wheel, tmp_path):
         "print(script.group, script.name, script.load().__code__.co_filename)\n"
         "raise SystemExit(script.load()(['demo']))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)  # noqa: S603 - our own
+    ran = run("-c", code, folder=tmp_path, path=tmp_path / "site")
     file = tmp_path / "site" / "langgraph_patch" / "cli.py"
-    assert ran.stdout.decode().splitlines()[0] == f"console_scripts langgraph-patch {file}"
+    assert ran.stdout.splitlines()[:1] == [f"console_scripts langgraph-patch {file}"], ran.stderr
+    assert ran.returncode == 0
 
 
 # --- what an import loads, in a process of its own -----------------------------------------
@@ -128,18 +134,13 @@ sys.exit(main(["demo"]) - 1)
 """
 
 
-def run(program):
-    """Run a program in a new process."""
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, check=False, capture_output=True, text=True, env=ENVIRONMENT)  # noqa: S603 - our own code
-
-
 @pytest.mark.parametrize("program", LATER, ids=["patched", "scanned"])
 def test_what_is_not_needed_is_not_loaded(program):
     """An import costs its time and memory only where it is used."""
     before = "import sys, langgraph.graph\nbefore = set(sys.modules)\n"
     found = f"set({LATER[program]!r}.split()) & (set(sys.modules) - before)"
-    done = run(f"{before}{program}\nprint({found})")  # LangGraph loads rich, where it is installed
+    # LangGraph loads rich, where it is installed.
+    done = run("-c", f"{before}{program}\nprint({found})")
     assert (done.returncode, done.stdout) == (0, "set()\n"), done.stderr
 
 
@@ -153,7 +154,7 @@ def test_what_is_not_needed_is_not_loaded(program):
 )
 def test_a_missing_extra_is_an_error_that_names_it(package, extra, program, printed):
     """Who has not installed it reads which command installs it; a notebook shows texts only."""
-    done = run(MISSING.format(package=package) + program)
+    done = run("-c", MISSING.format(package=package) + program)
     assert (done.returncode, done.stdout) == (1, printed)
     assert f"pip install 'langgraph-patch[{extra}]'" in done.stderr.splitlines()[-1]
 
@@ -176,6 +177,5 @@ def test_a_strict_type_checker_reads_the_package(tmp_path, source, code, output)
     file = tmp_path / "user.py"  # where no source of the package is
     file.write_text(source)
     cache = f"--cache-dir={ROOT / '.mypy_cache'}"
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", cache, str(file)]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    ran = run("-m", "mypy", "--strict", "--config-file=", cache, file, folder=tmp_path)
     assert (ran.returncode, output in ran.stdout) == (code, True), ran.stdout

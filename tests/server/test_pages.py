@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from support.dev_server import running_server
-from support.pages import PAGES, run_page
+from support.paths import PAGES, run_page
+from support.servers import running_server
 
 _FILE = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 

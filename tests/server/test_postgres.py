@@ -26,7 +26,7 @@ from langgraph_patch.threads.listing import Selection, delete_checkpoint, list_a
 from langgraph_patch.threads.opening import open_database
 from support.databases import POSTGRES_TABLES, every_row, execute, open_saver, rows_of
 from support.placeholder_texts import WAITED
-from support.postgres import PASSWORD
+from support.servers import PASSWORD
 from support.stored_threads import scanned, stored, thread
 from support.thread_laws import (
     CASES,

@@ -11,15 +11,19 @@ from langgraph.graph import START
 
 from kit import Desk
 from langgraph_patch import with_patching
-from support import refused_wires
-from support.bound_cases import CASES, turns
+from support.message_rules import CASES, calling_answer, reason, turns
 from support.provider_server import INTEGRATIONS, TURNS, WORDS, ProviderServer
-from support.refusing import CONFIG, PLACES, WAYS, RefusingModel, requests
-from support.states import FOREIGN, STATES
+from support.refused import (
+    CONFIG,
+    FOREIGN,
+    PLACES,
+    STATES,
+    WAYS,
+    RefusingModel,
+    in_three_turns,
+)
 from support.streams import weather
 from support.wires import WIRES
-
-pytestmark = pytest.mark.server
 
 DEAD = {
     "openai-chat": 8,
@@ -42,7 +46,7 @@ def test_every_state_on_every_wire(place, wire):
     """
     states = {**STATES, **FOREIGN}
     found = {
-        name: requests(place, partial(refused_wires.reason, wire), history)
+        name: in_three_turns(place, partial(reason, wire), history)
         for name, (history, _) in states.items()
     }
     healthy = [name for name, counts in found.items() if counts == [1, 1, 1]]
@@ -67,8 +71,8 @@ def test_a_thread_that_changes_its_model_in_each_turn(place, way):
     warnings.filterwarnings("ignore", message="Server tool call")
     for number, wire in enumerate([*WIRES, *reversed(WIRES)], 1):
         model = RefusingModel(
-            rule=partial(refused_wires.reason, wire),
-            script=[refused_wires.calling_answer(wire, number), AIMessage(f"done {number}")],
+            rule=partial(reason, wire),
+            script=[calling_answer(wire, number), AIMessage(f"done {number}")],
         )
         graph = PLACES[place](model, Desk().tools(), checkpointer=saver)
         WAYS[way](graph, {"messages": [HumanMessage(f"ask {number}")]}, CONFIG)
@@ -105,7 +109,7 @@ def test_a_thread_of_a_model_that_demands_its_thinking(case):
 @pytest.mark.parametrize("way", WAYS)
 def test_bound_thinking_in_every_way_to_run_a_graph(way):
     """Streamed as well, since a refusal comes before the first chunk."""
-    assert all(turns("a late result", with_patching, way=WAYS[way]))
+    assert all(turns("a late result", with_patching, way=way))
 
 
 # --- clients of providers -------------------------------------------------------------------------

@@ -8,8 +8,7 @@ import pytest
 import compare
 import langgraph_bugs
 import wire_table
-from support.pages import PAGES
-from support.paths import ENVIRONMENT, SCRIPTS
+from support.paths import ENVIRONMENT, PAGES, SCRIPTS
 from support.wires import WIRES
 
 

@@ -10,7 +10,7 @@
 - `gemini`: their thought signatures stand in `additional_kwargs`, under the call's id.
 
 Each message has an id, and no two histories share a message object. `VERDICTS` says which wires
-refuse a history before its repair, and which cannot carry its content at all.
+cannot carry the content of a history; those that refuse it stand in `docs/pages/providers.md`.
 """
 
 from __future__ import annotations
@@ -117,6 +117,8 @@ _RAW = {"id": "c1", "type": "function", "function": {"name": "look", "arguments"
 _LOOK = {"name": "look", "args": {"of": "c1"}, "id": "c1"}
 _BLOCK = Call("c1").block("anthropic")
 _CUT_OFF = Call("c1", raw=_CUT).invalid()
+_OF_C1 = HumanMessage("r1", additional_kwargs={"tool_call_id": "c1"})
+_LEGACY = {"function_call": {"name": "look", "arguments": "{}"}}
 _RESULTS: list[Any] = [
     {"type": "tool_result", "tool_use_id": id_, "content": "r"} for id_ in ("c1", "c2")
 ]
@@ -136,156 +138,105 @@ def _stored_chunk() -> AIMessageChunk:
     return AIMessageChunk("", tool_call_chunks=[call]) + AIMessageChunk("", chunk_position="last")
 
 
-# name: (verdicts, steps). A verdict is a letter for each wire, C R A G M B in the order of WIRES:
-# the letter if it refuses the history, and accepts the repaired one; "." if it accepts both; "-"
-# if it cannot carry the content, whatever is done to its calls. A shape may have its own verdict.
-_DAMAGES: dict[str, tuple[str, list[Any]]] = {
-    "F1-new-message": ("CRAGMB", ["hi", Call("c1"), "never mind"]),
-    "F2-sibling-lost": (
-        "CRAGMB",
-        ["hi", (Call("c1"), Call("c2", "wire"), Call("c3", "boom")), result("r1", "c1"), "no"],
+_DAMAGES: dict[str, list[Any]] = {
+    "F1-new-message": ["hi", Call("c1"), "never mind"],
+    "F2-sibling-lost": [
+        *("hi", (Call("c1"), Call("c2", "wire"), Call("c3", "boom")), result("r1", "c1"), "no")
+    ],
+    "F6-steering-message": ["hi", Call("c1"), "steer", result("r1", "c1"), "go on"],
+    "F6-streamed-text": ["hi", Call("c1"), AIMessage("one moment"), result("r1", "c1"), "go on"],
+    "F6-reminder": ["hi", Call("c1"), SystemMessage("be brief"), result("r1", "c1"), "go on"],
+    "F6-result-before-call": ["hi", result("r1", "c1"), Call("c1"), "go on"],
+    "F7-orphan": ["hi", result("r1", "gone"), "thanks"],
+    "F9-cut-arguments": ["hi", Call("c1", raw=_CUT), "hello?"],
+    "F9-nothing-known": _said(
+        "", invalid_tool_calls=[{"id": None, "name": None, "args": None, "error": "cut"}]
     ),
-    "F6-steering-message": ("C.A.MB", ["hi", Call("c1"), "steer", result("r1", "c1"), "go on"]),
-    "F6-streamed-text": (
-        "C.A.M.",
-        ["hi", Call("c1"), AIMessage("one moment"), result("r1", "c1"), "go on"],
+    "F9-text-in-a-block": _said(
+        [{**_BLOCK, "input": _CUT}], "anthropic", invalid_tool_calls=[_CUT_OFF]
     ),
-    "F6-reminder": (
-        "C...M.",
-        ["hi", Call("c1"), SystemMessage("be brief"), result("r1", "c1"), "go on"],
+    "F10-tool-use": _said([_BLOCK], "anthropic"),
+    "F10-function-call": _said([Call("c1").block("responses")], "openai"),
+    "F10-standard-block": _said([Call("c1").block("v1")], "anthropic", "v1"),
+    "F10-invalid-block": _said([Call("c1", raw=_CUT).block("v1")], "anthropic", "v1"),
+    "F10-block-and-another-call": _said(
+        [_BLOCK], "anthropic", tool_calls=[{**_LOOK, "name": "wire", "id": "c2"}]
     ),
-    "F6-result-before-call": ("C.A.MB", ["hi", result("r1", "c1"), Call("c1"), "go on"]),
-    "F7-orphan": ("CRA.MB", ["hi", result("r1", "gone"), "thanks"]),
-    "F8-two-handoffs": (
-        "CRAGMB",
-        ["hi", (Call("c1", "transfer_to_bob"), Call("c2", "transfer_to_eve")), result("r", "c2")],
+    "F10-raw-tool-calls": _said("", additional_kwargs={"tool_calls": [_RAW]}),
+    "F10-custom-tool-call": _said([_CUSTOM], "openai"),
+    "F10-custom-tool-call-known": _said(
+        [_CUSTOM], "openai", tool_calls=[{**_LOOK, "name": "sh", "args": {"__arg1": "ls"}}]
     ),
-    "F9-cut-arguments": (
-        "CRA.MB string=CRA.M. gemini=CRA.M.",
-        ["hi", Call("c1", raw=_CUT), "hello?"],
-    ),
-    "F9-cut-arguments-answered": (
-        "...... string=.....B gemini=.....B",
-        ["hi", Call("c1", raw=_CUT), result("r1", "c1", status="error"), "hello?"],
-    ),
-    "F9-nothing-known": (
-        "CR..M.",
-        _said("", invalid_tool_calls=[{"id": None, "name": None, "args": None, "error": "cut"}]),
-    ),
-    "F9-text-in-a-block": (
-        "CRA.MB",
-        _said([{**_BLOCK, "input": _CUT}], "anthropic", invalid_tool_calls=[_CUT_OFF]),
-    ),
-    "F10-tool-use": ("..A..B", _said([_BLOCK], "anthropic")),
-    "F10-function-call": (".R....", _said([Call("c1").block("responses")], "openai")),
-    "F10-standard-block": (".RAG.B", _said([Call("c1").block("v1")], "anthropic", "v1")),
-    "F10-invalid-block": ("..A..B", _said([Call("c1", raw=_CUT).block("v1")], "anthropic", "v1")),
-    "F10-block-and-another-call": (
-        "CRAGMB",
-        _said([_BLOCK], "anthropic", tool_calls=[{**_LOOK, "name": "wire", "id": "c2"}]),
-    ),
-    "F10-raw-tool-calls": ("CR..M.", _said("", additional_kwargs={"tool_calls": [_RAW]})),
-    "F10-custom-tool-call": ("-R-.--", _said([_CUSTOM], "openai")),
-    "F10-custom-tool-call-known": (
-        "-R-G--",
-        _said([_CUSTOM], "openai", tool_calls=[{**_LOOK, "name": "sh", "args": {"__arg1": "ls"}}]),
-    ),
-    "F11-id-used-again": (
-        "C.A.MB responses=CRA.MB v1=CRA.MB",
-        ["hi", Call("look:0"), result("r1", "look:0"), "again", Call("look:0"), "never mind"],
-    ),
-    "F11-id-used-again-answered": (
-        ".RA..B",
+    "F11-id-used-again": [
+        *("hi", Call("look:0"), result("r1", "look:0"), "again", Call("look:0"), "never mind")
+    ],
+    "F11-id-used-again-answered": [
+        *("hi", Call("look:0"), result("r1", "look:0")),
+        *("again", Call("look:0"), result("r2", "look:0"), "thanks"),
+    ],
+    "F12-id-none": ["hi", Call(None), "never mind"],
+    "F12-id-empty": ["hi", Call(""), result("r1", ""), "thanks"],
+    "F12-id-twice": [
+        *("hi", (Call("c1"), Call("c1", "wire"))),
+        *(result("r1", "c1", name="look"), result("r2", "c1", name="wire"), "thanks"),
+    ],
+    "F12-result-under-a-siblings-id": [
+        *("hi", (Call("c1"), Call("c2")), result("r1", "c1"), result("r2", "c1"), "thanks")
+    ],
+    "F12-id-too-long": ["hi", Call(_LONG), result("r1", _LONG), "thanks"],
+    "F12-id-of-500": ["hi", Call(500 * "x"), result("r1", 500 * "x"), "thanks"],
+    "F12-name-empty": ["hi", Call("c1", ""), result("r1", "c1"), "thanks"],
+    "F12-name-odd": [
+        *("hi", (Call("c1", "look it up!"), Call("c2", 70 * "n"))),
+        *(result("r1", "c1", name="look it up!"), result("r2", "c2"), "thanks"),
+    ],
+    "F13-two-results": ["hi", Call("c1"), result("r1", "c1"), result("r2", "c1"), "thanks"],
+    "F13-late-real-result": ["hi", Call("c1"), _MADE_UP, "go on", result("r1", "c1")],
+    "F25-stored-chunk": ["hi", _stored_chunk(), "hello?"],
+    "F25-left-over-delta": _said(
         [
-            *("hi", Call("look:0"), result("r1", "look:0")),
-            *("again", Call("look:0"), result("r2", "look:0"), "thanks"),
+            {**_BLOCK, "input": {}},
+            {"type": "input_json_delta", "partial_json": _CUT, "index": 1},
         ],
+        "anthropic",
     ),
-    "F12-id-none": ("CRAGMB", ["hi", Call(None), "never mind"]),
-    "F12-id-empty": ("CRA.MB", ["hi", Call(""), result("r1", ""), "thanks"]),
-    "F12-id-twice": (
-        "CRAGMB",
-        [
-            *("hi", (Call("c1"), Call("c1", "wire"))),
-            *(result("r1", "c1", name="look"), result("r2", "c1", name="wire"), "thanks"),
-        ],
+    "F25-left-over-chunk-block": _said(
+        [{"type": "tool_call_chunk", "id": "c1", "name": "look", "args": _CUT, "index": 0}],
+        *("anthropic", "v1"),
+        invalid_tool_calls=[_CUT_OFF],
     ),
-    "F12-result-under-a-siblings-id": (
-        "CRAGMB",
-        ["hi", (Call("c1"), Call("c2")), result("r1", "c1"), result("r2", "c1"), "thanks"],
+    "F26-thinking": _said([_THINKING, _BLOCK], "anthropic", tool_calls=[_LOOK]),
+    "F27-server-tool": _said(
+        [_SERVER_CALL, _SERVER_RESULT, {"type": "text", "text": "found"}], "anthropic"
     ),
-    "F12-id-too-long": ("C.....", ["hi", Call(_LONG), result("r1", _LONG), "thanks"]),
-    "F12-id-of-500": ("CR...B", ["hi", Call(500 * "x"), result("r1", 500 * "x"), "thanks"]),
-    "F12-name-empty": ("CRAGMB", ["hi", Call("c1", ""), result("r1", "c1"), "thanks"]),
-    "F12-name-odd": (
-        "CRA.MB",
-        [
-            *("hi", (Call("c1", "look it up!"), Call("c2", 70 * "n"))),
-            *(result("r1", "c1", name="look it up!"), result("r2", "c2"), "thanks"),
-        ],
+    "F27-server-tool-beside-a-call": _said(
+        [_SERVER_CALL, _SERVER_RESULT, _BLOCK], "anthropic", tool_calls=[_LOOK]
     ),
-    "F13-two-results": (
-        "CRA.MB",
-        ["hi", Call("c1"), result("r1", "c1"), result("r2", "c1"), "thanks"],
-    ),
-    "F13-late-real-result": ("CRA.MB", ["hi", Call("c1"), _MADE_UP, "go on", result("r1", "c1")]),
-    "F25-stored-chunk": ("CRAGMB", ["hi", _stored_chunk(), "hello?"]),
-    "F25-left-over-delta": (
-        "-.-..B",
-        _said(
-            [
-                {**_BLOCK, "input": {}},
-                {"type": "input_json_delta", "partial_json": _CUT, "index": 1},
-            ],
-            "anthropic",
-        ),
-    ),
-    "F25-left-over-chunk-block": (
-        "-RAGMB",
-        _said(
-            [{"type": "tool_call_chunk", "id": "c1", "name": "look", "args": _CUT, "index": 0}],
-            *("anthropic", "v1"),
-            invalid_tool_calls=[_CUT_OFF],
-        ),
-    ),
-    "F26-thinking": ("CRAGMB", _said([_THINKING, _BLOCK], "anthropic", tool_calls=[_LOOK])),
-    "F27-server-tool": (
-        "-...--",
-        _said([_SERVER_CALL, _SERVER_RESULT, {"type": "text", "text": "found"}], "anthropic"),
-    ),
-    "F27-server-tool-beside-a-call": (
-        "-RAGM-",
-        _said([_SERVER_CALL, _SERVER_RESULT, _BLOCK], "anthropic", tool_calls=[_LOOK]),
-    ),
-    "F29-function-message": (
-        "CRA.MB",
-        ["hi", Call("c1"), FunctionMessage("r1", name="look"), "thanks"],
-    ),
-    "F29-tool-role": ("CRAGMB", ["hi", Call("c1"), ChatMessage("r1", role="tool"), "thanks"]),
-    "F29-result-blocks": (
-        "CR.GM.",
-        ["hi", (Call("c1"), Call("c2")), HumanMessage(_RESULTS), "thanks"],
-    ),
-    "F29-human-with-tool-call-id": (
-        "CRAGMB",
-        ["hi", Call("c1"), HumanMessage("r1", additional_kwargs={"tool_call_id": "c1"}), "thanks"],
-    ),
-    "F29-legacy-function-call": (
-        ".RA.MB",
-        [
-            "hi",
-            AIMessage("", additional_kwargs={"function_call": {"name": "look", "arguments": "{}"}}),
-            *(FunctionMessage("r1", name="look"), "thanks"),
-        ],
-    ),
+    "F29-function-message": ["hi", Call("c1"), FunctionMessage("r1", name="look"), "thanks"],
+    "F29-tool-role": ["hi", Call("c1"), ChatMessage("r1", role="tool"), "thanks"],
+    "F29-result-blocks": ["hi", (Call("c1"), Call("c2")), HumanMessage(_RESULTS), "thanks"],
+    "F29-human-with-tool-call-id": ["hi", Call("c1"), _OF_C1, "thanks"],
+    "F29-legacy-function-call": [
+        *("hi", AIMessage("", additional_kwargs=_LEGACY)),
+        *(FunctionMessage("r1", name="look"), "thanks"),
+    ],
+}
+
+_OTHER_CONTENT = {
+    "F10-custom-tool-call": "-.-.--",
+    "F10-custom-tool-call-known": "-.-.--",
+    "F25-left-over-delta": "-.-...",
+    "F25-left-over-chunk-block": "-.....",
+    "F27-server-tool": "-...--",
+    "F27-server-tool-beside-a-call": "-....-",
 }
 
 DAMAGED: dict[str, list[BaseMessage]] = {}
 VERDICTS: dict[str, str] = {}
-for _name, (_verdicts, _steps) in _DAMAGES.items():
-    _verdict, *_others = _verdicts.split()
-    _own = dict(each.split("=") for each in _others)
+"""For each wire, in the order of `WIRES`: "-" if it cannot carry the content, whatever is done."""
+
+for _name, _steps in _DAMAGES.items():
     for _shape in SHAPES if any(isinstance(step, Call | tuple) for step in _steps) else SHAPES[:1]:
         _full_name = _name if _shape == "string" else f"{_name}@{_shape}"
         DAMAGED[_full_name] = history(_shape, *_steps)
-        VERDICTS[_full_name] = _own.get(_shape, _verdict)
+        VERDICTS[_full_name] = _OTHER_CONTENT.get(_name, "......")

@@ -17,12 +17,7 @@ POSTGRES_TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 def _postgres(database):
     """The module for a PostgreSQL database; None for a file."""
     is_uri = str(database).startswith("postgresql://")
-    return import_module("support.postgres") if is_uri else None
-
-
-def running_postgres():
-    """A PostgreSQL server that runs until the context ends."""
-    return import_module("support.postgres").running_postgres()
+    return import_module("support.servers") if is_uri else None
 
 
 def open_saver(database):
@@ -62,7 +57,7 @@ def rows_of(database):
 def copy_thread(saver, old, new):
     """Store the rows of thread `old` a second time, as thread `new`."""
     if not isinstance(saver, SqliteSaver):
-        import_module("support.postgres").copy_thread(saver.conn, old, new)
+        import_module("support.servers").copy_thread(saver.conn, old, new)
         return
     with saver.cursor() as cursor:
         for table in SQLITE_TABLES:

@@ -1,5 +1,7 @@
-"""Histories in a short form, and what a repair makes of them."""
+"""Histories in a short form, what a repair makes of them, and what work that is."""
 
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
@@ -107,3 +109,37 @@ def patched(history: Any, *, leaves_open: bool = True) -> Patch:
     messages = as_messages(history)
     reading = read_if_damaged(messages, leaves_open=leaves_open)
     return Patch(messages, (), messages) if reading is None else patch_reading(reading)
+
+
+class Counted(list[Any]):
+    """A list that counts the items that are taken out of it."""
+
+    touched = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in super().__iter__():
+            self.touched += 1
+            yield item
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        self.touched += len(found) if isinstance(place, slice) else 1
+        return found
+
+
+def work(function: Callable[[Any], Any], history: list[Any]) -> int:
+    """The calls that Python makes and the items of the list that are touched: no clock."""
+    counted = Counted(history)
+    calls = 0
+
+    def count(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        function(counted)
+    finally:
+        sys.setprofile(before)
+    return calls + counted.touched

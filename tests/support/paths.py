@@ -1,6 +1,9 @@
-"""Where the tests are, and the environment of their child processes."""
+"""Where files are, the environment of child processes, and the pages of the documentation."""
 
+import logging
 import os
+import re
+import warnings
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
@@ -11,3 +14,35 @@ _PATH = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")])
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": _PATH}
 """The environment of a child process that imports from `support`."""
+
+# --- the pages of the documentation, and their Python blocks --------------------------------------
+
+SITE = ROOT / "docs"
+PAGES = {
+    page.relative_to(SITE / "pages").with_suffix("").as_posix(): page
+    for page in sorted((SITE / "pages").rglob("*.md"))
+}
+"""The file of each page, by its address."""
+
+_BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+
+
+def run_page(name):
+    """Run the Python blocks of a page as one module: a line number of an error is the page's."""
+    text = PAGES[name].read_text("utf-8")
+    lines = [""] * len(text.splitlines())
+    for block in _BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start(2))
+        for number, line in enumerate(block[2].splitlines(), first):
+            lines[number] = line.removeprefix(block[1])
+    code = compile("\n".join(lines), PAGES[name], "exec", dont_inherit=True)
+    defined = {"__name__": "page"}
+    logger, root = logging.getLogger("langgraph_patch"), logging.getLogger()
+    level, handlers = logger.level, root.handlers[:]
+    try:
+        with warnings.catch_warnings():
+            exec(code, defined)  # noqa: S102 - these are the pages of this project
+    finally:  # a page may show how to configure the log
+        logger.setLevel(level)
+        root.handlers[:] = handlers
+    return defined

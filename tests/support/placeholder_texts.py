@@ -5,22 +5,16 @@ WAITED = (
     "Tool call {} with id {} was waiting for human input when another message came in; "
     "no answer and no result were recorded."
 )
-
 WAITED_UNTIL_ENDED = (
     "Tool call {} with id {} was waiting for human input when the pause was ended; "
     "no answer and no result were recorded."
 )
-
 WAITING = (
     "Tool call {} with id {} is waiting for human input; no answer and no result were recorded."
 )
-
 FAILED = "Tool call {} with id {} failed in its last recorded attempt: {}"
-
 TIMED_OUT = "Tool call {} with id {} timed out; it may have gone on: {}"
-
 NOT_STARTED = "Tool call {} with id {}: no start and no result were recorded."
-
 NOT_APPROVED = (
     "Tool call {} with id {}: an approval was pending when another message came in; "
     "no start and no result were recorded."
@@ -34,12 +28,10 @@ CANCELLED = (
 )
 MALFORMED = "Tool call {} with id {} was not run: its arguments are not a complete JSON object."
 INCOMPLETE = "Tool call {} with id {} has incomplete arguments; no result is known."
-
 BREAKPOINT = (
     "Tool call {} with id {}: the graph is set to pause before this tool; no start and no result "
     "were recorded; it may or may not have run."
 )
-
 NO_NAME = "Tool call {} with id {} was not run: it names no tool."
 
 # Texts of deepagents' middleware.

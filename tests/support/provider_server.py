@@ -18,8 +18,9 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from threading import Thread
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
+from botocore.config import Config
 from langchain_anthropic import ChatAnthropic
 from langchain_aws import ChatBedrockConverse
 from langchain_core.language_models import BaseChatModel
@@ -88,12 +89,8 @@ def _chat(turn: Turn, *, thinks: bool = False, whole: bool = False) -> list[byte
     end = turn.reason("stop", "tool_calls", "length")
     choices: Events = [{"index": 0, "delta": each, "finish_reason": None} for each in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": end})
-    base = {
-        "id": f"c-{next(_numbers)}",
-        "object": "chat.completion.chunk",
-        "created": 1,
-        "model": "model-x",
-    }
+    base: dict[str, Any] = {"id": f"c-{next(_numbers)}", "object": "chat.completion.chunk"}
+    base |= {"created": 1, "model": "model-x"}
     return [*_sse([{**base, "choices": [each]} for each in choices]), b"data: [DONE]\n\n"]
 
 
@@ -106,13 +103,8 @@ def _responses(turn: Turn, *, thinks: bool = False) -> list[bytes]:
 
     number = next(_numbers)
     base: dict[str, Any] = {"id": f"resp_{number}", "object": "response", "output": []}
-    base |= {
-        "created_at": 1,
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "model": "gpt-5",
-    }
+    base |= {"created_at": 1, "parallel_tool_calls": True, "tool_choice": "auto"}
+    base |= {"tools": [], "model": "gpt-5"}
     event("created", response={**base, "status": "queued"})
     if thinks:
         item: dict[str, Any] = {"type": "reasoning", "id": f"rs_{number}", "summary": []}
@@ -171,13 +163,12 @@ def _anthropic(turn: Turn, *, thinks: bool = False, searches: bool = False) -> l
         now = {"type": "tool_use", "id": "now", "name": "now", "input": {}}
         empty = {"type": "input_json_delta", "partial_json": ""}
         blocks += [(thought, [signed]), (now, [empty])]
-    message = {
+    message: dict[str, Any] = {
         "id": f"msg_{next(_numbers)}",
         "type": "message",
         "role": "assistant",
-        "model": "claude-x",
     }
-    message |= {"content": [], "stop_reason": None, "stop_sequence": None}
+    message |= {"model": "claude-x", "content": [], "stop_reason": None, "stop_sequence": None}
     message |= {"usage": {"input_tokens": 1, "output_tokens": 1}}
     events: Events = [{"type": "message_start", "message": message}]
     for index, (start, deltas) in enumerate(blocks):
@@ -202,9 +193,8 @@ def _bedrock(turn: Turn) -> list[bytes]:
         deltas: Events = [{"toolUse": {"input": piece}} for piece in pieces]
         events += [{"contentBlockDelta": {"delta": delta, **place}} for delta in deltas]
         events.append({"contentBlockStop": place})
-    events.append(
-        {"messageStop": {"stopReason": turn.reason("end_turn", "tool_use", "max_tokens")}}
-    )
+    end = turn.reason("end_turn", "tool_use", "max_tokens")
+    events.append({"messageStop": {"stopReason": end}})
     usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
     events.append({"metadata": {"usage": usage, "metrics": {"latencyMs": 1}}})
     return [_frame(*item) for event in events for item in event.items()]
@@ -262,12 +252,14 @@ def _claude(url: str, **options: Any) -> BaseChatModel:
 
 
 def _claude_on_bedrock(url: str) -> BaseChatModel:
+    """It asks once; botocore would ask five times."""
     return ChatBedrockConverse(
         model="anthropic.claude-3-5-sonnet-20240620-v1:0",
         region_name="us-east-1",
         aws_access_key_id=_KEY,
         aws_secret_access_key=_KEY,
         endpoint_url=url,
+        config=Config(retries={"total_max_attempts": 1}),
     )
 
 
@@ -318,13 +310,31 @@ WITH_BLOCKS = {
 # --- the server ---------------------------------------------------------------------------------
 
 
+class Answer(NamedTuple):
+    """An answer that is not streamed: its status, and its body, or the text of an error."""
+
+    status: int
+    body: Any
+
+    def events(self) -> list[bytes]:
+        """The body; an error has each form that an SDK of a provider reads."""
+        if not isinstance(self.body, str):
+            return [json.dumps(self.body).encode()]
+        error = {"type": "invalid_request_error", "code": self.status, "message": self.body}
+        error["status"] = "INVALID_ARGUMENT"
+        return [json.dumps({"type": "error", "error": error, "message": self.body}).encode()]
+
+
+_AWS = {400: "ValidationException", 403: "AccessDeniedException", 429: "ThrottlingException"}
+
+
 class ProviderServer:
-    """A running server for one integration, with a script of turns, or of the bytes of events.
+    """A running server for one integration, with a script of turns, answers, or bytes of events.
 
     `requests` are the histories that were sent to it, `refused` the rules that each of them breaks.
     """
 
-    def __init__(self, integration: Integration, *turns: Turn | list[bytes]):
+    def __init__(self, integration: Integration, *turns: Turn | Answer | list[bytes]):
         self.integration = integration
         self.script = list(turns)
         self.requests: list[Events] = []
@@ -343,14 +353,14 @@ class ProviderServer:
         self._http.server_close()
         self._thread.join(5)
 
-    def answer(self, body: dict[str, Any]) -> list[bytes] | str:
-        """The events of the next turn, or why the history is refused."""
+    def answer(self, body: dict[str, Any]) -> list[bytes] | Answer:
+        """The next turn, or why the history is refused."""
         history = next(body[key] for key in ("messages", "input", "contents") if key in body)
         broken = [str(each) for each in broken_rules(self.integration.wire, history)]
         self.requests.append(history)
         self.refused.append(broken)
         if broken:
-            return "; ".join(broken)
+            return Answer(400, "; ".join(broken))
         turn = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         return self.integration.events(turn) if isinstance(turn, Turn) else turn
 
@@ -362,19 +372,18 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer one request."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        answer = self.provider.answer(body)
+        events = self.provider.answer(body)
         is_aws = self.provider.integration.wire == "bedrock"
-        stream = "application/vnd.amazon.eventstream" if is_aws else "text/event-stream"
-        is_whole = isinstance(answer, str) or answer[0].startswith(b"{")  # not streamed
-        self.send_response(400 if isinstance(answer, str) else 200)
-        self.send_header("Content-Type", "application/json" if is_whole else stream)
+        status, kind = 200, "application/vnd.amazon.eventstream" if is_aws else "text/event-stream"
+        if isinstance(events, Answer):
+            status, kind, events = events.status, "application/json", events.events()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("x-amzn-ErrorType", _AWS.get(status, "InternalServerException"))
         self.send_header("Transfer-Encoding", "chunked")
         self.send_header("Connection", "close")
         self.end_headers()
-        if isinstance(answer, str):
-            error = {"type": "invalid_request_error", "code": 400, "message": answer}
-            answer = [json.dumps({"type": "error", "error": error, "message": answer}).encode()]
-        for event in answer:
+        for event in events:
             self.wfile.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
         self.wfile.write(b"0\r\n\r\n")
 

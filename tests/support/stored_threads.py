@@ -1,9 +1,11 @@
-"""Stored threads that graphs without this package broke, and how the tests read them."""
+"""Stored threads that graphs without this package broke, and checkpointers that fail."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
@@ -14,17 +16,15 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from kit import Agent, DeltaState, calls, loop, send_each
+from langgraph_patch import PatchError
 from langgraph_patch.threads import scan_threads
+from support import placeholder_texts as texts
 from support.strict import RefusedError
 
 MAIL, WIRE, BOOM = ("mail", {"to": "bob"}), ("wire", {"amount": 5}), ("boom", {"text": "x"})
-WAITED = (
-    "Tool call wire with id {} was waiting for human input when another message came in; "
-    "no answer and no result were recorded."
-)
-ENDED = WAITED.replace("another message came in", "the pause was ended")
-UNKNOWN = "No result of tool call {} with id {} is known; it may or may not have run."
-FAILED = "Tool call boom with id c2 failed in its last recorded attempt: RuntimeError('kaput x')"
+UNKNOWN = texts.UNKNOWN
+WAITED = texts.WAITED.format("wire", "{}")
+ENDED = texts.WAITED_UNTIL_ENDED.format("wire", "{}")
 
 
 def thread(name: str = "1", **names: str) -> Any:
@@ -62,7 +62,12 @@ def stateful_child(model: Any, tools: Any, saver: Any) -> Any:
     return parent.compile(checkpointer=saver)
 
 
-BARE = {graph.__name__: graph for graph in (hand_built, agent, delta, stateful_child)}
+def deep(model: Any, tools: Any, saver: Any) -> Any:
+    """A deep agent, whose history is in a `DeltaChannel`; not every run has its package."""
+    return import_module("deepagents").create_deep_agent(model, tools, checkpointer=saver)
+
+
+BARE = {graph.__name__: graph for graph in (hand_built, agent, delta, stateful_child, deep)}
 
 
 # --- threads --------------------------------------------------------------------------------
@@ -156,3 +161,76 @@ class Foreign(BaseCheckpointSaver[str]):
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         return self.kept.get_next_version(current, channel)
+
+
+# --- checkpointers that fail once, at a call that the test chooses -------------------------------
+
+
+class FaultError(Exception):
+    """What a broken checkpointer raises."""
+
+
+class Faults:
+    """Counts the calls of a checkpointer; call number `at` fails, 0 for none."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.seen = at, 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether the call that was to fail has come."""
+        return 0 < self.at <= self.seen
+
+    def note(self, method: str) -> None:
+        """Count a call."""
+        self.seen += 1
+        if self.seen == self.at:
+            raise FaultError(f"call {self.at}: {method}")
+
+
+def _counted(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.faults.note(name)
+        return getattr(InMemorySaver, name)(self, *args, **kwargs)
+
+    return method
+
+
+class FaultyMemory(InMemorySaver):
+    """A checkpointer with `faults`."""
+
+    faults: Faults
+    get_tuple = _counted("get_tuple")
+    put = _counted("put")
+    put_writes = _counted("put_writes")
+    get_delta_channel_history = _counted("get_delta_channel_history")
+
+    def list(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        """Count the begin and the end."""
+        self.faults.note("list")
+        yield from super().list(*args, **kwargs)
+        self.faults.note("the end of list")
+
+
+def each_fault(source: InMemorySaver) -> Iterator[Any]:
+    """Copies of a checkpointer; in each the next call fails, until all calls were done."""
+    at, failed = 0, True
+    while failed:
+        at += 1
+        saver = FaultyMemory()
+        for part in ("storage", "writes", "blobs"):
+            setattr(saver, part, copy.deepcopy(getattr(source, part)))
+        faults = saver.faults = Faults(at)
+        yield saver
+        failed = faults.failed
+    assert at > 3
+
+
+def result_of(act: Callable[[], Any]) -> Any:
+    """What `act` returns, or the checkpointer's own error, or a `PatchError` that names it."""
+    try:
+        return act()
+    except (FaultError, PatchError) as error:
+        if isinstance(error, FaultError) or ("FaultError" in str(error) and error.__cause__):
+            return error
+        raise

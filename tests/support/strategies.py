@@ -1,21 +1,23 @@
-"""Hypothesis strategies: valid histories of every message shape, and named damage to them.
+"""Hypothesis strategies: valid histories of every message shape, damage to them, and anything.
 
 Every call has a name of its own (`u7`) in its arguments, and its real result is
 `result of u7.`: whether a result is beside its own call can be read off the messages, without
 the code under test.
 """
 
+import copy
 import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
+    BaseMessage,
     FunctionMessage,
     HumanMessage,
     SystemMessage,
@@ -361,9 +363,9 @@ def damaged_histories(names: Sequence[str] = ()) -> st.SearchStrategy[History]:
     return _SEEDS.map(lambda seed: damaged_history(seed, names))
 
 
-def broken_histories() -> st.SearchStrategy[Any]:
-    """Damaged histories, each as the attribute `messages` of an object."""
-    return damaged_histories().map(lambda history: SimpleNamespace(messages=history))
+def fewer(part: int) -> Any:
+    """A property that costs more than most: one in `part` of the profile's examples."""
+    return settings(max_examples=settings.default.max_examples // part)
 
 
 def answered(history: Sequence[Any]) -> set[str]:
@@ -376,3 +378,68 @@ def answered(history: Sequence[Any]) -> set[str]:
         else:
             found |= made.intersection(re.findall(r"result of (u\d+)\.", repr(message)))
     return found
+
+
+# --- anything, as it is only without validation: missing fields, other types, hostile texts -------
+
+DEEP: Any = {}
+for _ in range(200):
+    DEEP = {"inner": [DEEP]}
+
+TEXTS = (
+    *("", "look", "tool_use", "tool_result", "non_standard", "custom_tool_call", "\ud800 alone"),
+    *("\x1b[2J\x1b]0;owned\x07", "\u202egnp.exe", "{0.__class__} %s {name}", "检索\x00"),
+    *("x" * 10_000, '{"a": ' * 3_000),
+)
+WRONG: tuple[Any, ...] = (
+    *(None, 7, -1.5, float("nan"), True, b"\xff", (), [], {}, [None], [[]], [7, "c1"], object),
+    *({"a": {1, 2}}, {None: None}, {"type": "non_standard", "value": {"type": "tool_use"}}, DEEP),
+)
+INSTEAD: tuple[Any, ...] = (
+    *({}, {"role": "user"}, {"role": "tool", "content": "x"}, ("ai", "x"), ("nobody", None), "x"),
+    {"role": "assistant", "content": [{}], "tool_calls": [{"id": 7}]},
+)
+"""What LangGraph accepts for a message, or might be taken for one."""
+
+
+def _damage_value(pick: Pick, holder: Any) -> None:
+    """Damage one value in a message, however deep it is."""
+    keys = [*holder] if isinstance(holder, dict) else range(len(holder))
+    key = pick(keys)
+    if isinstance(holder[key], dict | list) and holder[key] and not pick.chance(3):
+        _damage_value(pick, holder[key])
+    elif pick.chance(8):
+        del holder[key]
+    else:
+        holder[key] = copy.deepcopy(pick(TEXTS if pick.chance(2) else WRONG))
+
+
+UNCORRECTED = (
+    *("additional_kwargs", "response_metadata", "id", "name", "role", "tool_call_chunks"),
+)
+"""The fields that no repair corrects: a message with a wrong one fails without the package too."""
+
+
+def _hostile_history(seed: int, others: tuple[Any, ...], spared: tuple[str, ...] = ()) -> list[Any]:
+    pick = Pick(seed)
+    history: list[Any] = copy.deepcopy(damaged_history(seed)[:12])
+    for _ in range(pick.below(6) if history else 0):
+        place = pick.below(len(history))
+        if others and pick.chance(3):
+            history[place] = pick(others)
+        elif isinstance(history[place], BaseMessage):
+            fields = history[place].__dict__
+            valid = {name: copy.deepcopy(fields[name]) for name in spared if name in fields}
+            _damage_value(pick, fields)
+            fields.update(valid)
+    return history
+
+
+def histories(spared: tuple[str, ...] = ()) -> st.SearchStrategy[list[Any]]:
+    """Lists of messages without validation; some fields may be spared."""
+    return _SEEDS.map(lambda seed: _hostile_history(seed, (), spared))
+
+
+def anything(spared: tuple[str, ...] = ()) -> st.SearchStrategy[list[Any]]:
+    """Lists in which other things stand too."""
+    return _SEEDS.map(lambda seed: _hostile_history(seed, INSTEAD + WRONG, spared))

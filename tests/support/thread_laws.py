@@ -1,4 +1,4 @@
-"""Laws of scan, repair and undo that hold in SQLite and in PostgreSQL."""
+"""Laws of scan, repair and undo that hold in SQLite and in PostgreSQL; and an incident."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.types import Command
 
+from kit import Agent
 from langgraph_patch import validate_messages
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
@@ -174,9 +175,6 @@ _INPUT = {"id": "c1", "name": "mail", "input": {"to": "bob"}}
 _RAW = {"id": "c1", "type": "function", "function": {"name": "mail", "arguments": '{"to": "b'}}
 ODD_CALLS: dict[str, AIMessage] = {
     "incomplete": AIMessage("", invalid_tool_calls=[_cut("mail", '{"to": "bo', "c1")]),
-    "two incomplete": AIMessage(
-        "", invalid_tool_calls=[_cut("mail", '{"to"', "c1"), _cut("wire", "{", "c2")]
-    ),
     "incomplete beside a whole one": AIMessage(
         "", tool_calls=[_MAIL], invalid_tool_calls=[_cut("wire", '{"amount": 5', "c2")]
     ),
@@ -194,12 +192,17 @@ ODD_CALLS: dict[str, AIMessage] = {
 """Messages with calls that a provider refuses, or that LangChain does not list."""
 
 
-def check_odd_call(saver: Any, shape: str, rows: Any, thread_id: str) -> None:
-    """Found, repaired, undone where that is possible, repaired again, and alive."""
+def with_odd_call(shape: str, saver: Any, thread_id: str) -> Agent:
+    """A thread in which such a message was written."""
     made = stored("new", saver=saver, thread_id=thread_id)
     message = ODD_CALLS[shape].model_copy(update={"id": "a1"})
     write(made, [HumanMessage("go", id="h1")])
-    write(made, [message, HumanMessage("and?", id="h2")], "model")
+    return write(made, [message, HumanMessage("and?", id="h2")], "model")
+
+
+def check_odd_call(saver: Any, shape: str, rows: Any, thread_id: str) -> None:
+    """Found, repaired, undone where that is possible, repaired again, and alive."""
+    made = with_odd_call(shape, saver, thread_id)
     before = rows()
     [report] = scan_threads(saver, thread_ids=[thread_id])
     assert report.status == "damaged"
@@ -213,3 +216,42 @@ def check_odd_call(saver: Any, shape: str, rows: Any, thread_id: str) -> None:
         assert repair_thread(saver, made.config, **NOW).after == repair.after
     made.say("next")
     assert "ai: mail, wire" in lines(made.history)  # what its script says
+
+
+# --- an incident: many threads, broken in several ways, among healthy and paused ones -------------
+
+BROKEN = {
+    "abandoned": lambda saver, name: stored("abandoned", "agent", saver, name),
+    "failed": lambda saver, name: stored("failed", "agent", saver, name),
+    "unrecorded": lambda saver, name: stored("abandoned", "hand_built", saver, name),
+    "delta": lambda saver, name: stored("failed_and_on", "delta", saver, name),
+    "malformed": partial(with_odd_call, "incomplete"),
+    "deep": lambda saver, name: stored("failed", "deep", saver, name),
+}
+"""Six ways in which a thread breaks."""
+
+
+def make_incident(
+    saver: Any, *, each: int = 10, paused: int = 7, healthy: int = 133
+) -> dict[str, Agent]:
+    """Store the threads; for the id of each the agent, which speaks in it."""
+    agents: dict[str, Agent] = {}
+    kinds = {**dict.fromkeys(BROKEN, each), "paused": paused, "healthy": healthy}
+    for kind, count in kinds.items():
+        first = f"{kind}-000"
+        make = BROKEN.get(kind, lambda saver, name, way=kind: stored(way, "agent", saver, name))
+        made = make(saver, first)
+        for number in range(count):
+            name = f"{kind}-{number:03}"
+            if number:
+                copy_thread(saver, first, name)
+            agents[name] = made
+    return agents
+
+
+def say(agents: dict[str, Agent], name: str, text: str) -> Any:
+    """Let the user of a thread write; the history after it."""
+    made = agents[name]
+    made.config = thread(name)
+    made.say(text)
+    return made.history

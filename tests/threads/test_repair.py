@@ -24,12 +24,14 @@ from langgraph_patch.evidence import recover
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.stage import are_same
 from support.databases import rows_of
-from support.faults import Faults, each_fault, result_of
 from support.stored_threads import (
     ENDED,
     MAIL,
     UNKNOWN,
     WIRE,
+    Faults,
+    each_fault,
+    result_of,
     results,
     stored,
     thread,

@@ -15,10 +15,18 @@ from langgraph_patch import validate_messages
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.threads import repair_thread, scan_threads
 from support.databases import execute, rows_of
-from support.faults import each_fault, result_of
-from support.generated import fewer
-from support.hostile import anything, histories
-from support.stored_threads import MAIL, WIRE, Foreign, scanned, stored, thread, write
+from support.stored_threads import (
+    MAIL,
+    WIRE,
+    Foreign,
+    each_fault,
+    result_of,
+    scanned,
+    stored,
+    thread,
+    write,
+)
+from support.strategies import anything, fewer, histories
 
 
 def test_each_thread_has_its_status(path, saver):

@@ -124,9 +124,6 @@ def _once(script: Sequence[Any], **node: Any) -> Any:
     return builder.add_edge(START, "agent").compile()
 
 
-"""An answer that fails in its middle."""
-
-
 BROKEN = [*_words("So"), ConnectionError("reset by peer")]
 """An answer that fails in its middle."""
 
