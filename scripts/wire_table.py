@@ -14,7 +14,7 @@ from support.wires import WIRES, refusals
 
 # A row, and what the names of its histories begin with.
 ROWS = {
-    "call without a result": ("F1-", "F2-", "F8-", "F26-", "F10-block-and"),
+    "call without a result": ("F1-", "F2-", "F26-", "F10-block-and"),
     "result after a user message, or before its call": ("F6-steering", "F6-result-before"),
     "result after another AI message": ("F6-streamed-text",),
     "result after a system message": ("F6-reminder",),
