@@ -27,7 +27,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch.history.calls import Call
 from langgraph_patch.history.ids import valid_name
@@ -40,7 +40,16 @@ from langgraph_patch.history.results import Result
 class PairedCall:
     """One call and its result.
 
-    `new_id` and `new_name` are those of the repaired history: the stored ones if they are valid.
+    Attributes:
+        calling: The message that makes it.
+        call: The call.
+        new_id: Its id in the repaired history: the stored one if that is valid.
+        new_name: Its name there.
+        real: Its real result.
+        placeholder: Its placeholder.
+        stated: The placeholder, if it stays unless more is known: not what a client invented.
+        look_again: The checkpoint from which this turn searches once more, because the placeholder
+            asks for that; `""` for the newest one, None if it does not search.
     """
 
     calling: CallingMessage
@@ -49,6 +58,13 @@ class PairedCall:
     new_name: str
     real: Result | None = None
     placeholder: Result | None = None
+    stated: ToolMessage | None = None
+    look_again: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is searched for: without a real result, and without a final placeholder."""
+        return self.real is None and (self.stated is None or self.look_again is not None)
 
     @property
     def label(self) -> str:

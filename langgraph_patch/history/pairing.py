@@ -37,7 +37,6 @@ class Reading:
         stored_results: The results, by the index of the message that holds them.
         leaves_open: Whether calls at the end of the history stay without a result, because
             something that answers them runs next.
-        look_again: Whether to search again for calls with a placeholder that asks for it.
     """
 
     messages: Sequence[BaseMessage]
@@ -45,7 +44,6 @@ class Reading:
     calling_messages: Mapping[int, CallingMessage]
     stored_results: Mapping[int, Sequence[Result]]
     leaves_open: bool = False
-    look_again: bool = False
 
     @property
     def paired_calls(self) -> Iterator[PairedCall]:
@@ -54,33 +52,21 @@ class Reading:
 
     @property
     def unanswered(self) -> list[Call]:
-        """The calls to search for: without a real result, and without a final placeholder."""
-        return [
-            paired.call
-            for paired in self.paired_calls
-            if paired.real is None
-            and (kept_placeholder(paired) is None or self.looks_again_for(paired))
-        ]
+        """The calls to search for."""
+        return [paired.call for paired in self.paired_calls if paired.is_open]
 
     @property
     def without_result(self) -> list[Call]:
         """The calls without a real result, also those with a final placeholder."""
         return [paired.call for paired in self.paired_calls if paired.real is None]
 
-    def looks_again_for(self, paired: PairedCall) -> bool:
-        """Whether the placeholder of a call asks for another search, and this turn makes it."""
-        stored = kept_placeholder(paired)
-        return self.look_again and stored is not None and look_again_from(stored) is not None
-
     @property
     def looked_for_again(self) -> dict[tuple[int, int], str]:
         """The keys of the calls that this turn searches for once more; from which checkpoint."""
         return {
-            paired.call.key: look_again_from(stored) or ""
+            paired.call.key: paired.look_again
             for paired in self.paired_calls
-            if paired.real is None
-            and self.looks_again_for(paired)
-            and (stored := kept_placeholder(paired)) is not None
+            if paired.real is None and paired.look_again is not None
         }
 
     @cached_property
@@ -96,12 +82,6 @@ class Reading:
     def message_ids(self) -> set[Hashable | None]:
         """The ids of all messages."""
         return {message.id for message in self.messages}
-
-
-def kept_placeholder(paired: PairedCall) -> ToolMessage | None:
-    """The placeholder of a call that stays unless more is known: not what a client invented."""
-    stored = paired.placeholder
-    return None if stored is None or stored.is_fake else stored.message
 
 
 def read_history(
@@ -149,7 +129,16 @@ def read_history(
     _choose_ids_and_names(calling_messages.values(), used_ids)
     for calling in calling_messages.values():
         calling.end = _end_of_results(calling, messages, stored_results)
-    return Reading(messages, corrections, calling_messages, stored_results, leaves_open, look_again)
+    _note_placeholders(calling_messages.values(), look_again=look_again)
+    return Reading(messages, corrections, calling_messages, stored_results, leaves_open)
+
+
+def _note_placeholders(calling_messages: Iterable[CallingMessage], *, look_again: bool) -> None:
+    """Note of each placeholder whether it stays, and whether this turn searches once more."""
+    for paired in (paired for calling in calling_messages for paired in calling.calls):
+        if paired.placeholder is not None and not paired.placeholder.is_fake:
+            paired.stated = paired.placeholder.message
+            paired.look_again = look_again_from(paired.stated) if look_again else None
 
 
 # --- ids and names in the repaired history -------------------------------------------------

@@ -16,7 +16,7 @@ from langgraph_patch.history.calls import is_complete
 from langgraph_patch.history.changes import Change, ChangeKind, DefectKind
 from langgraph_patch.history.ids import digest_of
 from langgraph_patch.history.matching import CallingMessage, PairedCall
-from langgraph_patch.history.pairing import Reading, kept_placeholder
+from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.placeholders import (
     Placeholder,
     is_better,
@@ -82,11 +82,10 @@ def _finding_to_write(paired: PairedCall, reading: Reading, evidence: Evidence) 
     found = evidence.get(paired.call.key)
     if found is not None and found.result is not None and is_placeholder(found.result):
         found = None
-    stored = kept_placeholder(paired)
-    if stored is None:
+    if paired.stated is None:
         return found or Finding()
-    looked_again = reading.looks_again_for(paired)
-    return found if found and is_better(found, stored, looked_again=looked_again) else None
+    looked_again = paired.look_again is not None
+    return found if found and is_better(found, paired.stated, looked_again=looked_again) else None
 
 
 def _stays_open(paired: PairedCall, reading: Reading) -> bool:
@@ -239,8 +238,9 @@ class _Repair:
             is_taken = message.id in self._reading.message_ids and not replaces_itself
             if message.id is None or is_taken:
                 message = _with_own_id(message, paired)
-        elif (stated := kept_placeholder(paired)) is not None and states_nothing(finding):
-            message = without_look_again(stated)  # another search found no more than it states
+        elif paired.stated is not None and states_nothing(finding):
+            # Another search found no more than it states.
+            message = without_look_again(paired.stated)
         else:
             call = _dangling_call(paired, finding)
             cause = call.cause
