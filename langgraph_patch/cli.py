@@ -104,7 +104,7 @@ def _add_selection(add: Callable[..., Any]) -> None:
     add("ids", nargs="*", default=[], metavar="THREAD", help="ids of threads")
     text = "only threads whose id matches, such as 'user-7*'; - reads ids, one a line, from the "
     add("--thread", action="append", default=[], metavar="GLOB", help=f"{text}input; repeatable")
-    text = "only histories written to in this time, such as 30min, 2h or 3d"
+    text = "only histories that changed within this time, such as 30min, 2h or 3d"
     add("--since", type=_duration, metavar="TIME", help=text)
 
 

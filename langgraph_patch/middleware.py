@@ -155,7 +155,7 @@ class PatchToolCallsMiddleware(_Base):
     ) -> IOGenerator[ModelResponse[Any] | ExtendedModelResponse[Any]]:
         config = current_config()
         history = messages_in(request.state, self._repairer.messages_key) or []
-        # A placeholder that asks for another search is searched for once in a turn.
+        # Search again at most once per turn.
         is_new_turn = bool(history) and history[-1].type == "human"
         damage = self._repairer.read(history, look_again=is_new_turn)
         repair = None

@@ -185,7 +185,7 @@ def _is_result_of(message: BaseMessage, call_id: str) -> TypeGuard[ToolMessage]:
 
 
 def _ending_of(task: Task, window: Window) -> Finding | None:
-    """How a task without a result ended; None if its writes do not say for certain."""
+    """How a task without a result ended; None if the writes are ambiguous."""
     channels = {channel for channel, _ in task.writes}
     if not task.errors:
         # A task that was answered and asks again has recorded an answer.

@@ -233,7 +233,7 @@ class Window:
         return [i for i, m in enumerate(messages) if is_version(m, self.message)]
 
     def place_in(self, history: Sequence[BaseMessage]) -> int | None:
-        """The index of the message in a history; of equal messages it is the same one always."""
+        """The index of the message in a history; of equal messages, always the same one."""
         return next(iter(self.versions_in(history)[self.equals :]), None)
 
 

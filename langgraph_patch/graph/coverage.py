@@ -2,8 +2,8 @@
 
 A *model node* gets its whole history repaired, calls at the end included, and writes the repair if
 it runs alone. Any other node gets its input repaired without the calls at the end: to answer them
-may be what the node is for (an approval, a judge, a frontend). A `ToolNode` and a `PatchNode` read
-no history of which this package would repair anything.
+may be what the node is for (an approval, a judge, a frontend). Nothing is repaired around a
+`ToolNode` or a `PatchNode`.
 
 A compiled graph that is a node has a START of its own. But what that adds to the history would be
 appended to the history of the parent, behind newer messages. So its input is repaired before it

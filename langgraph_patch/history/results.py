@@ -1,7 +1,7 @@
 """Read the results in a message of any class.
 
 This is the only module that knows which messages can carry a result: `ToolMessage`,
-`FunctionMessage`, `ChatMessage`, `HumanMessage`. It looks at one message at a time: `pairing`
+`FunctionMessage`, `ChatMessage`, `HumanMessage`. It looks at one message at a time: `matching`
 decides which result belongs to which call.
 """
 

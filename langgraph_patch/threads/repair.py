@@ -326,7 +326,7 @@ def _put(base: StoredHistory, repaired: CheckpointTuple, messages: Sequence[Base
 
 
 _MOVED = (
-    "something else wrote to it during the repair, and that write takes precedence: scan it again"
+    "something else wrote to it during the repair, and the other write wins: scan it again"
 )
 
 
