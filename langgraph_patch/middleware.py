@@ -20,11 +20,7 @@ from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.node import last_turn
 from langgraph_patch.graph.refusal import Attempts, Histories, ask, joined
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
-from langgraph_patch.graph.state import (
-    are_identical,
-    messages_in,
-    stream_results,
-)
+from langgraph_patch.graph.state import are_identical, messages_in, stream_results
 from langgraph_patch.graph.truncation import TruncationGuard
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.placeholders import Placeholder

@@ -29,7 +29,7 @@ from langgraph_patch.evidence.window import Reader, Window, called_in, is_versio
 from langgraph_patch.evidence.writes import is_real
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.ids import digest_of
-from langgraph_patch.history.texts import Finding
+from langgraph_patch.history.texts import Finding, shortened
 
 TOOLS = "tools"
 """LangGraph's name for the node that runs tools. In a node with another name, a middleware may have
@@ -195,11 +195,7 @@ def _text(call: Call | None, result: ToolMessage) -> str:
     name = call.name if call else result.name or "tool"
     args = json.dumps(call.args, ensure_ascii=False, default=repr) if call and call.args else ""
     text = " ".join(str(result.text).split())
-    return f"{name}({_short(args, _MAX_ARGUMENTS)}): {_short(text, _MAX_TEXT)}"
-
-
-def _short(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return f"{name}({shortened(args, _MAX_ARGUMENTS)}): {shortened(text, _MAX_TEXT)}"
 
 
 # --- the turns that an input dropped --------------------------------------------------------------

@@ -27,11 +27,7 @@ from langgraph.graph import StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
 
-from langgraph_patch._langgraph import (
-    node_of,
-    pending_sends,
-    values_of,
-)
+from langgraph_patch._langgraph import node_of, pending_sends, values_of
 from langgraph_patch._langgraph_graphs import (
     ROUTERS,
     branches_into,

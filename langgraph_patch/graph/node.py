@@ -15,11 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph import (
-    node_of,
-    runs_alone,
-    values_of,
-)
+from langgraph_patch._langgraph import node_of, runs_alone, values_of
 from langgraph_patch._sansio import (
     GeneratorRunnable,
     IOGenerator,

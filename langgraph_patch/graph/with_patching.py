@@ -44,12 +44,7 @@ from langgraph_patch.graph.coverage import (
     tools_of,
 )
 from langgraph_patch.graph.entry import PatchNode, add_entry_check
-from langgraph_patch.graph.fan_out import (
-    fan_out,
-    guarded_tool_node,
-    recordable,
-    recorded_tool_node,
-)
+from langgraph_patch.graph.fan_out import fan_out, guarded_tool_node, recordable, recorded_tool_node
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.history.placeholders import Placeholder

@@ -18,11 +18,7 @@ from langgraph_patch.history.calls import Call, computer_call_ids, read_calls
 from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.ids import VALID_ID, derived_id, valid_name
 from langgraph_patch.history.matching import CallingMessage, PairedCall, pair
-from langgraph_patch.history.placeholders import (
-    is_client_fake,
-    is_synthetic,
-    look_again_from,
-)
+from langgraph_patch.history.placeholders import is_client_fake, is_synthetic, look_again_from
 from langgraph_patch.history.results import Result, read_results
 
 

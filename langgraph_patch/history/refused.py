@@ -22,20 +22,9 @@ from dataclasses import dataclass
 from operator import is_not
 from typing import Any, Final
 
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    HumanMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langgraph_patch.history.calls import (
-    REASONING_BLOCKS,
-    read_calls,
-    text_of,
-    type_of,
-    unwrapped,
-)
+from langgraph_patch.history.calls import REASONING_BLOCKS, read_calls, text_of, type_of, unwrapped
 from langgraph_patch.history.changes import Change, ChangeKind, DefectKind
 from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.patch import Patch

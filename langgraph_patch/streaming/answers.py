@@ -23,21 +23,12 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, overload
 
-from langchain_core.messages import (
-    AIMessage,
-    RemoveMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
 
 from langgraph_patch._langgraph_storage import nodes_of_namespace
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.placeholders import is_placeholder
-from langgraph_patch.streaming.checkers import (
-    Checker,
-    Turn,
-    checked_checker,
-    full_stream_checker,
-)
+from langgraph_patch.streaming.checkers import Checker, Turn, checked_checker, full_stream_checker
 from langgraph_patch.streaming.streams import (
     Token,
     apass_on,

@@ -14,14 +14,7 @@ The items of a stream have these shapes:
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from langchain_core.messages import BaseMessage, messages_from_dict

@@ -325,9 +325,7 @@ def _put(base: StoredHistory, repaired: CheckpointTuple, messages: Sequence[Base
             raise Refused("the database did not return what was written to it")
 
 
-_MOVED = (
-    "something else wrote to it during the repair, and the other write wins: scan it again"
-)
+_MOVED = "something else wrote to it during the repair, and the other write wins: scan it again"
 
 
 def _identity(base: StoredHistory) -> tuple[str, list[Any]]:

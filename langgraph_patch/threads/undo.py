@@ -12,12 +12,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads.listing import Selection, check_deletes, delete_checkpoint
-from langgraph_patch.threads.read import (
-    StoredHistory,
-    checked_address,
-    checked_saver,
-    read_each,
-)
+from langgraph_patch.threads.read import StoredHistory, checked_address, checked_saver, read_each
 from langgraph_patch.threads.repair import maybe_written
 from langgraph_patch.threads.reports import ThreadRepair
 

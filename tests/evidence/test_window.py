@@ -14,15 +14,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Overwrite
 from typing_extensions import TypedDict
 
-from kit import (
-    Agent,
-    DeltaChannel,
-    DeltaState,
-    _messages_delta_reducer,
-    calls,
-    loop,
-    send_each,
-)
+from kit import Agent, DeltaChannel, DeltaState, _messages_delta_reducer, calls, loop, send_each
 from langgraph_patch import patch_messages, with_patching
 from langgraph_patch._langgraph_storage import RETURN
 from langgraph_patch._sansio import run_sync

@@ -10,16 +10,7 @@ from langgraph_patch import Change, patch_messages, with_patching
 from langgraph_patch.history.ids import PLACEHOLDER_KEY
 from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
 from langgraph_patch.history.texts import Finding
-from support.histories import (
-    H,
-    ai,
-    comparable,
-    is_quiet,
-    made,
-    marked,
-    repaired,
-    result,
-)
+from support.histories import H, ai, comparable, is_quiet, made, marked, repaired, result
 from support.placeholder_texts import WAITED, WAITED_UNTIL_ENDED
 
 A = ai("c1", id="a1")

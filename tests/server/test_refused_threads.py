@@ -13,15 +13,7 @@ from kit import Desk
 from langgraph_patch import with_patching
 from support.message_rules import CASES, calling_answer, reason, turns
 from support.provider_server import INTEGRATIONS, TURNS, WORDS, ProviderServer
-from support.refused import (
-    CONFIG,
-    FOREIGN,
-    PLACES,
-    STATES,
-    WAYS,
-    RefusingModel,
-    in_three_turns,
-)
+from support.refused import CONFIG, FOREIGN, PLACES, STATES, WAYS, RefusingModel, in_three_turns
 from support.streams import weather
 from support.wires import WIRES
 
