@@ -296,6 +296,7 @@ def test_f20_a_thread_that_is_dead(name: str, how: str, *, asynchronous: bool):
 # --- resume and goto -----------------------------------------------------------------------
 
 
+@pytest.mark.needs("as_node", langgraph="1.2.16")
 @pytest.mark.needs("as_node", langgraph="1.2")
 @pytest.mark.parametrize("name", KINDS)
 def test_the_answer_reaches_the_tool_that_waits(name: str):

@@ -23,6 +23,7 @@ def read(saver, config=None):
     return StoredHistory(saver, saver.get_tuple(config or thread()), "messages").messages()
 
 
+@pytest.mark.needs("delta", langgraph="1.2.14")
 @pytest.mark.parametrize("kind", ["agent", "delta"])
 def test_a_history_is_what_the_graph_reads(kind, saver):
     """Whatever was written, and wherever it is: in one checkpoint, or spread (`DeltaChannel`)."""
@@ -87,7 +88,7 @@ def test_what_is_no_history_is_not_guessed(saver):
     assert len(old.messages()) == 4
 
 
-@pytest.mark.needs(langgraph="1.2")  # whose `get_state` agrees
+@pytest.mark.needs(langgraph="1.2.14")  # whose `get_state` agrees
 def test_a_task_that_was_answered_does_not_wait(saver):
     """It has an interrupt and a result among the pending writes, beside another that waits."""
     made = stored("paused", saver=saver)

@@ -67,6 +67,7 @@ def check_unchanged(path, act):
 # --- a repair ------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("delta", langgraph="1.2.14")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case[:2]))
 def test_f14_f16_f34_a_repair_is_one_checkpoint_and_the_thread_goes_on(case, path, saver):
     """Scan, dry run, repair, undo, next message: nothing is lost, and nothing runs again."""
@@ -110,12 +111,14 @@ def test_e2_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypa
 # --- pauses --------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("delta", langgraph="1.2.14")
 @pytest.mark.parametrize("kind", ["agent", "delta"])
 def test_f04_a_live_pause_is_left_alone_and_takes_its_answer(kind, path, saver):
     """Also after it was abandoned and the repair undone."""
     check_pause(path, saver, kind)
 
 
+@pytest.mark.needs("delta", langgraph="1.2.14")
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
@@ -440,6 +443,7 @@ def test_f21_a_subgraph_that_keeps_its_own_history(path, saver):
 # --- others write at the same time -----------------------------------------------------------
 
 
+@pytest.mark.needs("delta", langgraph="1.2.14")
 @pytest.mark.parametrize("check", [check_other_writer, check_two_repairs])
 @pytest.mark.parametrize("kind", ["agent", "delta"])
 def test_what_others_write_at_any_moment_is_kept(kind, check, path):
@@ -500,6 +504,7 @@ def test_what_is_read_back_is_compared_by_its_contents():
 # --- checkpointers that fail -----------------------------------------------------------------
 
 
+@pytest.mark.needs("delta", langgraph="1.2.14")
 @pytest.mark.parametrize(("kind", "way"), [("agent", "abandoned"), ("delta", "killed")])
 def test_a_fault_at_any_call(kind, way):
     """The error comes out, the thread is unchanged or repaired, and the next repair works."""
