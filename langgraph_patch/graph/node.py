@@ -103,26 +103,25 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         """The runnable of the node."""
         return [self._inner]
 
-    def run(self, input: Any, config: RunnableConfig, **kwargs: Any) -> IOGenerator[Any]:
-        """Run the node on a valid history."""
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
+        """Run the node on a valid history. LangGraph passes an input and a config only."""
         patches: dict[str, Patch] = {}
         for key, damage in self._damages(input).items():
             patches[key] = (yield from self._repairers[key].repair(damage, config)).patch
         if patches:
             input = replace_values(input, {key: patch.messages for key, patch in patches.items()})
         attempts = self._attempts(input, config)
-        return (yield from self._repaired_answer(input, config, kwargs, attempts, patches))
+        return (yield from self._repaired_answer(input, config, attempts, patches))
 
     def _repaired_answer(
         self,
         state: Any,
         config: RunnableConfig,
-        kwargs: Mapping[str, Any],
         attempts: Attempts,
         patches: Mapping[str, Patch],
     ) -> IOGenerator[Any]:
         """The output of the node, with these repairs and those after a refusal."""
-        output = yield from self._answer(state, config, kwargs, attempts)
+        output = yield from self._answer(state, config, attempts)
         # A node whose model was refused calls a model: it writes, whether START does or not.
         refused = attempts.patches.keys() - patches.keys()
         written = () if self._has_cache else {*self._written, *refused}
@@ -133,7 +132,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         return (yield from self._with_repairs(output, patches, written, config))
 
     async def astream(
-        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+        self, input: Any, config: RunnableConfig | None = None, **_: Any
     ) -> AsyncIterator[Any]:
         """Stream as the node does, because LangGraph streams the nodes for `astream_events`.
 
@@ -143,22 +142,20 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         """
         config = config or {}
         if self._damages(input):
-            yield await self.ainvoke(input, config, **kwargs)
+            yield await self.ainvoke(input, config)
             return
         inner = self._inner
         is_graph = isinstance(inner, CompiledStateGraph)  # its own nodes are guarded
         stream = inner.astream if is_graph else self._astream_guarded
-        async for part in stream(input, config, **kwargs):
+        async for part in stream(input, config):
             yield part
 
-    async def _astream_guarded(
-        self, input: Any, config: RunnableConfig, **kwargs: Any
-    ) -> AsyncIterator[Any]:
+    async def _astream_guarded(self, input: Any, config: RunnableConfig) -> AsyncIterator[Any]:
         guard = TruncationGuard(config, drops=not self._keys)
         waiting: list[Any] = []
         attempts = self._attempts(input, config)
         is_first = True
-        parts = aiter(self._inner.astream(input, config, **kwargs))
+        parts = aiter(self._inner.astream(input, config))
         while True:
             try:
                 with guard:  # not across the `yield`: the caller may be in another context
@@ -176,12 +173,12 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             if not waiting:
                 yield part
         if attempts.histories:  # refused, and asked again with these
-            yield await run_async(self._repaired_answer(input, config, kwargs, attempts, {}))
+            yield await run_async(self._repaired_answer(input, config, attempts, {}))
             return
         guard.finish()
         for part in waiting:
             output = guard.corrected(part, self._keys)
-            yield await run_async(self._ask_again(input, config, kwargs, output, guard))
+            yield await run_async(self._ask_again(input, config, output, guard))
 
     # --- the history that the node reads -------------------------------------------------------
 
@@ -222,22 +219,20 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
 
     # --- calls that the model did not finish writing ----------------------------------------
 
-    def _answer(
-        self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any], attempts: Attempts
-    ) -> IOGenerator[Any]:
+    def _answer(self, state: Any, config: RunnableConfig, attempts: Attempts) -> IOGenerator[Any]:
         """The output of the node, without truncated calls."""
         if isinstance(self._inner, CompiledStateGraph):  # its own nodes are guarded
-            return (yield method_request(self._inner, "invoke", state, config, **kwargs))
-        output, guard = yield from self._called(state, config, kwargs, attempts)
+            return (yield method_request(self._inner, "invoke", state, config))
+        output, guard = yield from self._called(state, config, attempts)
         state = replace_values(state, attempts.histories) if attempts.histories else state
-        return (yield from self._ask_again(state, config, kwargs, output, guard))
+        return (yield from self._ask_again(state, config, output, guard))
 
     def _called(
-        self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any], attempts: Attempts
+        self, state: Any, config: RunnableConfig, attempts: Attempts
     ) -> IOGenerator[tuple[Any, TruncationGuard]]:
         def request(histories: Histories) -> IORequest:
             sent = replace_values(state, histories) if histories else state
-            return method_request(self._inner, "invoke", sent, config, **kwargs)
+            return method_request(self._inner, "invoke", sent, config)
 
         output, guard = yield from ask(attempts, config, request, drops=not self._keys)
         return guard.corrected(output, self._keys), guard
@@ -254,7 +249,6 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         self,
         state: Any,
         config: RunnableConfig,
-        kwargs: Mapping[str, Any],
         output: Any,
         guard: TruncationGuard,
     ) -> IOGenerator[Any]:
@@ -271,7 +265,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         }
         state = replace_values(state, repaired)
         attempts = self._attempts(state, config)
-        output, guard = yield from self._called(state, config, kwargs, attempts)
+        output, guard = yield from self._called(state, config, attempts)
         guard.asks_again(new_message(output, state, self._keys), asked=True)
         second = update_of(output)
         if second is None or not repaired:

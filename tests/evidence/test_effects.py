@@ -81,13 +81,22 @@ def graph_of(
     return builder
 
 
-def paused(*, saver: Any = None, asynchronous: bool = False, say: Any = None, **how: Any) -> Agent:
-    """A patched agent, paused beside a finished call."""
+def paused(
+    *,
+    saver: Any = None,
+    asynchronous: bool = False,
+    say: Any = None,
+    first: Any = None,
+    **how: Any,
+) -> Agent:
+    """A patched agent, paused beside a finished call; `first` is in its state before."""
 
     def build(model: Any, _: Any, saver: Any) -> Any:
         return with_patching(graph_of(model, **how).compile(checkpointer=saver))
 
     agent = Agent(build, TURN, saver=saver, asynchronous=asynchronous)
+    if first:
+        agent.graph.update_state(agent.config, first, as_node=START)
     agent.say("go", **(say or {}))
     assert agent.graph.get_state(agent.config).next
     return agent
@@ -159,16 +168,18 @@ class Filed(TypedDict, total=False):
 
 
 @pytest.mark.needs(langgraph="1.2")
+@pytest.mark.parametrize("first", [{}, {"files": {"old.txt": "older"}}])
 @pytest.mark.parametrize("other", [{}, {"files": {"b.txt": "mine"}}])
-def test_a12_files_in_a_delta_channel(other: Any):
+def test_a12_files_in_a_delta_channel(other: Any, first: Any):
     """LangGraph gives the channel a new version when an input drops its write: values decide."""
-    agent = paused(state=Filed)
+    agent = paused(state=Filed, first=first)
     agent.run({"messages": [MORE], **other})
+    before = first.get("files", {})
     if other:
-        assert values(agent)[0] == other["files"]
+        assert values(agent)[0] == {**before, **other["files"]}
         assert "may not have been kept: files, note" in agent.results["c1"]
     else:
-        assert values(agent)[0] == FILES
+        assert values(agent)[0] == {**before, **FILES}
         assert agent.results["c1"] == "Updated file"
 
 

@@ -92,6 +92,9 @@ OWN: dict[str, tuple[Any, ...]] = {
     "the message had another call": (
         made("mail:c1:Rome"), "unknown", sent("x"), ran(history=[GO, made("mail:c1:Oslo")]), ran()
     ),
+    "the message had another call before": (
+        made("mail:c1:Rome"), "x", ran(history=[GO, made("mail:c1:Oslo")]), sent("x")
+    ),
 }  # fmt: skip
 
 
@@ -135,6 +138,9 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "an open call without a name": (MAIL, "unknown", beside(made(":c1", id="m0"))),
     "an open call of another tool": (MAIL, "sent", beside(OLD_WIRE)),
     "the same, and a result without a name": (MAIL, "unknown", beside(OLD_WIRE, wrote=UNNAMED)),
+    "an open call before one with another id": (
+        MAIL, "unknown", beside(OLDER, made("wire:c9", id="m00"))
+    ),
     "an open call with another id": (MAIL, "sent", beside(made("mail:c9", id="m0"))),
     "an older call that has its result": (
         MAIL, "sent", beside(OLDER, SystemMessage("x"), result("old"))
@@ -233,6 +239,8 @@ def test_a_node_that_may_run_its_calls_itself(first: dict[str, Any]):
     assert found_of(WIRE, ran("tools", ASKS), **first) == "unknown"
     beside_another = {"nodes": ["a", "agent"], "wrote": [MORE, WIRE]}
     assert found_of(WIRE, ran("tools", ASKS), **beside_another) == PAUSED
+    behind_a_result = {"wrote": [[result("x", "c9"), WIRE]]}
+    assert found_of(WIRE, ran("tools", ASKS), **behind_a_result) == PAUSED
     assert ending_of_only_call(Window(WIRE, read_calls(WIRE))) is None
 
 

@@ -20,6 +20,7 @@ from langgraph_patch._langgraph_storage import RETURN
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.evidence.superstep import superstep_of
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.calls import read_calls
 from support.placeholder_texts import UNKNOWN
@@ -341,3 +342,11 @@ def test_what_was_recorded_before_an_error_counts(caplog: pytest.LogCaptureFixtu
     text = f"{TEXT} The calls are unknown until the next turn searches again."
     assert (record.levelname, record.getMessage()) == ("WARNING", text)
     assert thread.found() == "unknown, unknown"
+
+
+def test_a_checkpoint_that_names_itself_as_its_parent():
+    """Nothing is older than it: a search ends."""
+    thread = Thread(MAIL)
+    saved = thread.step.saved
+    own = superstep_of(saved._replace(parent_config=saved.config), "messages")
+    assert run_sync(Reader(thread.saver, "messages").read_older(own)) is None

@@ -10,8 +10,19 @@ from langgraph_patch import Change, patch_messages, with_patching
 from langgraph_patch.history.ids import PLACEHOLDER_KEY
 from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
 from langgraph_patch.history.texts import Finding
-from support.histories import H, ai, comparable, is_quiet, made, marked, repaired, result
-from support.placeholder_texts import WAITED, WAITED_UNTIL_ENDED
+from support.histories import (
+    H,
+    ai,
+    comparable,
+    invalid_of,
+    is_quiet,
+    made,
+    marked,
+    repaired,
+    result,
+    with_field,
+)
+from support.placeholder_texts import DEEPAGENTS_CANCELLED, WAITED, WAITED_UNTIL_ENDED
 
 A = ai("c1", id="a1")
 X = H("x")
@@ -147,3 +158,21 @@ def test_a14_a_call_without_a_name_has_that_of_its_result():
     assert patch.messages[0].tool_calls[0]["name"] == "f"
     assert patch.messages[1] is named
     assert patch_messages(patch.messages).messages is patch.messages
+
+
+def test_a_result_with_the_id_of_its_placeholder_keeps_it():
+    """It stands in its place; an id that another message has would replace that one."""
+    fake = result(DEEPAGENTS_CANCELLED.format("t", "c1"), id="p1")
+    for taken, kept in (("p1", True), ("h1", False)):
+        found = Finding(result=result("real", id=taken))
+        [_, recovered, _] = with_finding(found, [A, fake, H("x", id="h1")]).messages
+        assert (recovered.content, recovered.id == taken) == ("real", kept)
+
+
+def test_f09_a_call_that_was_not_run_is_not_searched_for_again():
+    """Its own arguments say that it was not run."""
+    invalid = invalid_of("{")
+    history = [with_field(AIMessage(""), invalid_tool_calls=[invalid]), X]
+    placeholder = with_finding(Finding(look_again=True), history).messages[1]
+    marker = {"cause": "malformed", "arguments": "{"}
+    assert placeholder.additional_kwargs == {PLACEHOLDER_KEY: marker}

@@ -46,6 +46,8 @@ def test_f11_a_renamed_call_stores_all_its_earlier_ids():
     twice = again[6].tool_calls[0]["id"]
     assert first[3].additional_kwargs == {PLACEHOLDER_KEY: {"earlier_ids": {once: ["c1"]}}}
     assert again[6].additional_kwargs == {PLACEHOLDER_KEY: {"earlier_ids": {twice: ["c1", once]}}}
+    by_earlier_id = [first[3], result("r")]
+    assert (kinds(by_earlier_id), defects(by_earlier_id)) == (["renamed"], ["bad_id"])
     for call_id in ("c1", twice):
         late = [*first[:2], ai("c1"), result("0"), again[6], result("r", call_id)]
         assert patch_messages(late).messages[-1].text == "r"

@@ -167,6 +167,9 @@ def test_v1_content_is_read_as_well():
     item = {**call, "extras": {"item_id": "fc_1"}}
     lost = ai([item], "c1", response_metadata=v1, usage_metadata=states.REASONED)
     assert stored([ASK, lost, result(), AGAIN])[1].content == [{**call, "extras": {}}]
+    other = {"type": "non_standard", "value": {"type": "mcp_call", "id": "msg_1"}}
+    twice = [gpt(other, TEXT), AGAIN, gpt(other, TEXT, id="a2"), H("Hm?")]
+    assert stored([ASK, *twice])[3].content[0] == {**other, "value": {"type": "mcp_call"}}
     only = ai([thought], "c1", response_metadata=v1)
     assert stored([ASK, only, result(), AGAIN], BOUND)[1].content == []
 

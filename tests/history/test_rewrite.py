@@ -3,7 +3,7 @@
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch import patch_messages
-from support.histories import ai, call_of, defects, made, repaired, result, with_field
+from support.histories import ai, call_of, defects, kinds, made, repaired, result, with_field
 from support.placeholder_texts import UNKNOWN
 
 SIGNATURES = "__gemini_function_call_thought_signatures__"
@@ -95,6 +95,7 @@ def test_f10_the_result_of_a_custom_call_is_wrapped():
     ):
         output = [{"type": "custom_tool_call_output", "output": text}, *kept]
         assert defects([caller, result(stored)]) == ["wrong_role"]
+        assert kinds([caller, result(stored)]) == ["converted"]
         assert repaired([caller, result(stored)]) == [caller, result(output)]
     unknown = {"type": "custom_tool_call_output", "output": UNKNOWN.format("t", "c1")}
     for block_of_call in (*content, wrapped(content[0])):
