@@ -1,10 +1,12 @@
 """The abandoned turn of an agent that is a node: LangGraph drops it, START adds it."""
 
 import copy
+import json
 import logging
 import operator
 from contextlib import closing
 from datetime import date
+from hashlib import sha256
 from typing import Annotated, Any
 
 import pytest
@@ -396,6 +398,11 @@ def test_a_turn_that_was_told_before_is_not_told_again():
     fork.graph = agent.graph.copy({"checkpointer": copy.deepcopy(agent.graph.checkpointer)})
     fork.say("never mind")
     (record,) = ours(fork)
+    rows = agent.graph.checkpointer.list(agent.config)
+    namespaces = {row.config["configurable"]["checkpoint_ns"] for row in rows}
+    (namespace,) = (each for each in namespaces if each and "|" not in each)
+    digest = sha256(json.dumps(["turn", namespace]).encode()).hexdigest()[:32]
+    assert record.id == f"do-not-render-{digest}"  # stored in threads: the same in each version
     older = AIMessage("told before", id=str(record.id).replace("do-not-render-", "patch-"))
     agent.run({"messages": [older, HumanMessage("never mind")]})
     assert ours(agent) == []

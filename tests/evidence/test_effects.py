@@ -13,7 +13,13 @@ from typing import Annotated, Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import TodoListMiddleware
-from langchain_core.messages import AIMessage, AnyMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    HumanMessage,
+    RemoveMessage,
+    ToolMessage,
+)
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.channels import LastValue, UntrackedValue
 from langgraph.channels.binop import BinaryOperatorAggregate
@@ -89,15 +95,13 @@ def paused(
     first: Any = None,
     **how: Any,
 ) -> Agent:
-    """A patched agent, paused beside a finished call; `first` is in its state before."""
+    """A patched agent, paused beside a finished call; `first` is in the input of the turn."""
 
     def build(model: Any, _: Any, saver: Any) -> Any:
         return with_patching(graph_of(model, **how).compile(checkpointer=saver))
 
     agent = Agent(build, TURN, saver=saver, asynchronous=asynchronous)
-    if first:
-        agent.graph.update_state(agent.config, first, as_node=START)
-    agent.say("go", **(say or {}))
+    agent.run({"messages": [HumanMessage("go")], **(first or {})}, **(say or {}))
     assert agent.graph.get_state(agent.config).next
     return agent
 

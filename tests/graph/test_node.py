@@ -356,6 +356,13 @@ async def test_outside_of_a_graph():
     assert await patch_node.ainvoke({"messages": DAMAGED}) == update
     assert await patch_node.ainvoke({"messages": [GO]}) is None
     assert patch_node.invoke({"note": "no history yet"}) is None
+    reports: list[Any] = []
+    own = PatchNode(
+        placeholder="lost", messages_key="chat", on_patch=lambda *it: reports.append(it)
+    )
+    update = own.invoke({"chat": DAMAGED})
+    assert [m.text for m in update["chat"].value if m.type == "tool"] == ["lost", "lost"]
+    assert [patch.messages for patch, _ in reports] == [update["chat"].value]
 
 
 def test_a_value_that_is_no_list_of_messages():
