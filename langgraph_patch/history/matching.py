@@ -4,7 +4,7 @@ Providers use ids again, and an id that is used again is another call. So result
 document order and not by a set of ids:
 
 1. A result belongs to the nearest earlier message that has a call of its id, never to an older
-   one. A result that names no call belongs to the nearest earlier message that calls tools.
+   one. One that names no call belongs to the nearest that calls its tool, or any tool.
 2. In that message the tool that it names must be that of the call. A missing name agrees with
    any. A name that no call of this id has agrees if the result stands directly after the message
    or among its other results. The call may be one that a repair renamed from the id, if the call
@@ -109,8 +109,8 @@ class CallingMessage:
 
 _T = TypeVar("_T", PairedCall, Result)
 
-_Key: TypeAlias = str | None
-"""The id of the call that a result names; None if it names no call."""
+_Key: TypeAlias = str | tuple[str] | None
+"""What a result names: the id of a call, else a tool (as a tuple), else nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -120,7 +120,7 @@ class _Group:
     Attributes:
         names: The tools that calls with this key name, in the whole history.
         own_names: The tools that the calls of this group name.
-        calls: The calls that have the id; all calls of the message if the key is None.
+        calls: The calls that have the id, or call the tool; all calls if the key is None.
         renamed: The calls that had the id before a repair renamed them.
         results: The results after the message, in the order of the history.
         placeholders: The placeholders among them.
@@ -140,9 +140,10 @@ def _groups_of(calling: CallingMessage, names: defaultdict[_Key, set[str]]) -> d
     """The groups of a message by their keys; its tools are added to `names`."""
     groups: dict[_Key, _Group] = {}
     for paired in calling.calls:
-        for key in {*paired.call.earlier_ids, paired.call.id, None}:
+        own: set[_Key] = {paired.call.id, (paired.call.name,), None}
+        for key in own.union(paired.call.earlier_ids):
             group = groups.setdefault(key, _Group(names[key]))
-            (group.calls if key in (paired.call.id, None) else group.renamed).append(paired)
+            (group.calls if key in own else group.renamed).append(paired)
             group.own_names.add(paired.label)
             group.names.add(paired.label)
     return groups
@@ -174,7 +175,7 @@ def pair(
     _place_results(calling_messages, stored_results, groups)
     by_key = [(key, group) for own in groups.values() for key, group in own.items()]
     for names_call in (True, False):
-        some = [group for key, group in by_key if (key is not None) is names_call]
+        some = [group for key, group in by_key if isinstance(key, str) is names_call]
         for group in some:
             _assign(_free(group.calls), group.results, group.names)
         for group in some:
@@ -204,20 +205,27 @@ def _place_results(
     early: list[Result] = []
     for index in sorted(calling_messages.keys() | stored_results.keys()):
         for stored in stored_results.get(index, ()):
-            at, group = nearest.get(stored.call_id, (-1, None))
+            key = _key_of(stored)
+            at, group = nearest.get(key, (-1, None))
             if group is not None and _agrees(stored, at, group):
                 (group.placeholders if stored.is_placeholder else group.results).append(stored)
             # The text of a placeholder is true of its own call only.
-            elif not stored.is_placeholder and stored.label not in names_before[stored.call_id]:
+            elif not stored.is_placeholder and stored.label not in names_before[key]:
                 early.append(stored)
         if (calling := calling_messages.get(index)) is not None:
             for stored in early:
-                if stored.index > calling.after and stored.call_id in groups[index]:
-                    groups[index][stored.call_id].early.append(stored)
+                if stored.index > calling.after and (key := _key_of(stored)) in groups[index]:
+                    groups[index][key].early.append(stored)
             early = []
             for key, group in groups[index].items():
                 nearest[key] = index, group
                 names_before[key] |= group.own_names
+
+
+def _key_of(stored: Result) -> _Key:
+    if stored.call_id is not None:
+        return stored.call_id
+    return (stored.name,) if stored.name else None
 
 
 def _agrees(stored: Result, index: int, group: _Group) -> bool:
