@@ -242,9 +242,10 @@ def _assign(
     """Pair results with calls of one message if there are enough of them (rules 2 and 3)."""
     left = [stored for stored in results if stored.call_index is None]
     by_label, named = _by_label(calls), _by_label(left)
-    for label, own in by_label.items() if len(by_label) > 1 else ():
-        if len(named[label]) >= len(own):
-            _pair_in_order(own, named[label], names)
+    if len(by_label) > 1:
+        for label, own in by_label.items():
+            if len(named[label]) >= len(own):
+                _pair_in_order(own, named[label], names)
     calls = _free(calls)
     own_names = {paired.label for paired in calls}
     left = [s for s in left if s.call_index is None and _agree(s.label, own_names, names)]
