@@ -6,37 +6,31 @@ model, for example. It is never stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 
-from langgraph_patch.history.calls import (
-    CALL_BLOCKS,
-    CUSTOM_CALL,
-    REASONING_BLOCKS,
-    computer_call_ids,
-    dicts,
-    text_of,
-)
+from langgraph_patch.history.calls import computer_call_ids
 from langgraph_patch.history.changes import Change
-from langgraph_patch.history.ids import valid_name
-from langgraph_patch.history.patch import Patch
-from langgraph_patch.history.refused import (
+from langgraph_patch.history.fields import (
+    CALL_BLOCKS,
+    CUSTOM_OUTPUT,
+    REASONING_BLOCKS,
     blocks_of,
     call_id_of,
-    change_of,
+    dicts,
     fields_of,
     kind_of,
-    patch_of,
     result_id_of,
     text_block,
-    tool_name_of,
+    text_of,
 )
+from langgraph_patch.history.ids import valid_name
+from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.refused import change_of, patch_of, tool_name_of
 
 _UNREADABLE = "[{name} was used; this model cannot read it.]"
-
-_CUSTOM_OUTPUT = f"{CUSTOM_CALL}_output"
 
 _SENT_KEYS = ("audio", "reasoning", "reasoning_content", "refusal", "tool_outputs")
 """The keys in `additional_kwargs` that some integrations send, and other providers refuse."""
@@ -67,25 +61,29 @@ def plain_form(messages: Sequence[BaseMessage]) -> Patch:
         >>> print(patch)
         corrected message 1 (foreign); corrected message 2 (foreign)
     """
-    computer_ids = set[str]().union(
-        *(computer_call_ids(message) for message in messages if isinstance(message, AIMessage))
-    )
+    models = [message for message in messages if isinstance(message, AIMessage)]
+    computer_ids = set[str]().union(*map(computer_call_ids, models))
     front = _system_message(messages)
     written: list[BaseMessage] = [] if front is None else [front]
     changes: list[Change] = []
     for index, stored in enumerate(messages):
-        after: BaseMessage | None = stored
-        if isinstance(stored, AIMessage):
-            after = _plain_answer(stored)
-        elif isinstance(stored, ToolMessage):
-            after = None if stored.tool_call_id in computer_ids else _plain_result(stored)
-        if front is not None and isinstance(stored, SystemMessage):
-            after = front
-        elif after is not None:
-            written.append(after := _with_valid_name(after))
-        if after is not stored or (after is front and index):
+        is_system = isinstance(stored, SystemMessage)
+        after = front if is_system else _plain_message(stored, computer_ids)
+        if after is not None and not is_system:
+            written.append(after)
+        if after is not stored or (is_system and index):
             changes.append(change_of("foreign", index, stored, after))
     return patch_of(messages, written, changes)
+
+
+def _plain_message(message: BaseMessage, computer_ids: Collection[str]) -> BaseMessage | None:
+    """A message in this form; None for the result of a computer call."""
+    if isinstance(message, AIMessage):
+        return _with_valid_name(_plain_answer(message))
+    if isinstance(message, ToolMessage):
+        is_computers = message.tool_call_id in computer_ids
+        return None if is_computers else _with_valid_name(_plain_result(message))
+    return _with_valid_name(message)
 
 
 def _system_message(messages: Sequence[BaseMessage]) -> BaseMessage | None:
@@ -150,7 +148,7 @@ def _beside(message: AIMessage) -> list[Any]:
 def _plain_result(message: ToolMessage) -> ToolMessage:
     """A result whose output OpenAI has in a block of its own, as a text."""
     outputs = [
-        fields_of(b).get("output") for b in blocks_of(message) if kind_of(b) == _CUSTOM_OUTPUT
+        fields_of(b).get("output") for b in blocks_of(message) if kind_of(b) == CUSTOM_OUTPUT
     ]
     if not outputs:
         return message

@@ -18,15 +18,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from operator import is_not
+from itertools import pairwise
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langgraph_patch.history.calls import REASONING_BLOCKS, read_calls, text_of, type_of, unwrapped
+from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.changes import Change, ChangeKind, DefectKind
-from langgraph_patch.history.damaged_fields import corrected
+from langgraph_patch.history.fields import (
+    REASONING_BLOCKS,
+    blocks_of,
+    call_id_of,
+    corrected,
+    fields_of,
+    kind_of,
+    result_id_of,
+    text_block,
+    text_of,
+    with_fields,
+)
 from langgraph_patch.history.patch import Patch
 
 NO_TEXT: Final = "[no text]"
@@ -83,79 +93,48 @@ def repair_refused(messages: Sequence[BaseMessage], refusal: str = "") -> Patch:
         corrected message 0 (refused_thinking)
     """
     readings = [corrected(message) for message in messages]
-    facts = _facts_of(readings, accepts_thinking=not _OF_THINKING.search(refusal))
+    empty = {k for k, m in enumerate(readings[:-1]) if isinstance(m, AIMessage) and _is_empty(m)}
+    kept = [k for k in range(len(readings)) if k not in empty]
+    speakers = [k for k in kept if isinstance(readings[k], HumanMessage | AIMessage)]
+    humans = {k for k in speakers if isinstance(readings[k], HumanMessage)}
+    between = {k + 1 for k, following in pairwise(kept) if {k, following} <= humans}
+    turn = max(humans, default=0) if _OF_THINKING.search(refusal) else 0
+    answered, item_ids = _answered_ids(readings), set[str]()
     written: list[BaseMessage] = []
     changes: list[Change] = []
     for index, (stored, message) in enumerate(zip(messages, readings, strict=True)):
         after: BaseMessage | None = stored
         defect: DefectKind = "empty"
-        if index in facts.empty:
-            follows_human = bool(written) and isinstance(written[-1], HumanMessage)
-            is_between = follows_human and isinstance(facts.behind[index], HumanMessage)
-            after = _with_no_text(message) if is_between else None
+        if index in empty:
+            after = _with_no_text(message) if index in between else None
         elif isinstance(message, AIMessage) and isinstance(message.content, list):
-            blocks, defect = _repaired_blocks(message, index, facts)
-            after = _with_content(message, blocks) if _differ(blocks, message.content) else stored
+            accepted = [b for b in message.content if index >= turn or not _is_bound(b)]
+            results = answered if index < speakers[-1] else None
+            whole = _whole_blocks(message, accepted, results, item_ids)
+            defect = "refused_thinking" if whole == accepted else "unfinished"
+            after = stored if whole == message.content else _with_content(message, whole)
         written += [] if after is None else [after]
         if after is not stored:
             changes.append(change_of(defect, index, stored, after))
     return patch_of(messages, written, changes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What the repair of one message has to know of the others.
+def _whole_blocks(
+    message: AIMessage, blocks: list[Any], answered: Collection[str] | None, item_ids: set[str]
+) -> list[Any]:
+    """The blocks of a message without what stops halfway.
 
-    Attributes:
-        empty: The indexes of the messages that say nothing, but for the last message.
-        behind: For each message the next one that is not empty.
-        turn: The index at which thinking is accepted again: where the newest turn starts.
-        last_speaker: The index of the last message of a human or a model that is not empty.
-        answered: The ids of the calls with a result: of providers' tools, and computer calls.
-        item_ids: The item ids in the messages that are repaired already.
+    Args:
+        message: The message.
+        blocks: Its blocks that the provider accepts.
+        answered: The ids of the calls with a result; None if other results may still come.
+        item_ids: The ids of the items in earlier messages; those of this one are added.
     """
-
-    empty: Collection[int]
-    behind: Sequence[BaseMessage | None]
-    turn: int
-    last_speaker: int
-    answered: Collection[str]
-    item_ids: set[str]
-
-
-def _facts_of(messages: Sequence[BaseMessage], *, accepts_thinking: bool) -> _Facts:
-    empty = {i for i, m in enumerate(messages[:-1]) if isinstance(m, AIMessage) and _is_empty(m)}
-    kept = [i for i in range(len(messages)) if i not in empty]
-    humans = [i for i in kept if isinstance(messages[i], HumanMessage)]
-    speakers = [i for i in kept if isinstance(messages[i], HumanMessage | AIMessage)]
-    behind: list[BaseMessage | None] = [None]
-    for index in range(len(messages) - 1, 0, -1):
-        behind.append(behind[-1] if index in empty else messages[index])
-    return _Facts(
-        empty=empty,
-        behind=behind[::-1],
-        turn=0 if accepts_thinking else max(humans, default=0),
-        last_speaker=max(speakers, default=0),
-        answered=_answered_ids(messages),
-        item_ids=set(),
-    )
-
-
-def _repaired_blocks(message: AIMessage, index: int, facts: _Facts) -> tuple[list[Any], DefectKind]:
-    """The blocks of a message that can be sent, and what is wrong if they are not all."""
-    blocks: list[Any] = [*message.content]
-    if index < facts.turn:
-        blocks = [block for block in blocks if not _is_bound(block)]
     whole = _without_cut_thinking(message, blocks)
-    if index < facts.last_speaker:
-        whole = _with_ended_tools(whole, facts.answered)
-    whole = _with_own_items(message, whole, facts.item_ids)
-    facts.item_ids.update(filter(None, map(_item_id, whole)))
-    return whole, "unfinished" if _differ(whole, blocks) else "refused_thinking"
-
-
-def _differ(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    return len(some) != len(others) or any(map(is_not, some, others))
+    whole = whole if answered is None else _with_ended_tools(whole, answered)
+    whole = _with_own_items(message, whole, item_ids)
+    item_ids.update(filter(None, map(_item_id, whole)))
+    return whole
 
 
 def _with_no_text(message: BaseMessage) -> BaseMessage:
@@ -196,25 +175,10 @@ def _is_empty(message: AIMessage) -> bool:
     )
 
 
-def blocks_of(message: BaseMessage) -> list[Any]:
-    """The blocks of a message; its text, if it has no blocks."""
-    return message.content if isinstance(message.content, list) else [message.content]
-
-
 def _is_blank(block: Any) -> bool:
     """Whether a block is a text without a visible character."""
     text = fields_of(block).get("text") if kind_of(block) == "text" else block
     return not isinstance(text, dict) and not text_of(text).strip()
-
-
-def fields_of(block: Any) -> Mapping[str, Any]:
-    """The fields of a content block; none of a text."""
-    return unwrapped(block) if isinstance(block, dict) else {}
-
-
-def kind_of(block: Any) -> str:
-    """The type of a content block; `""` for a text."""
-    return type_of(fields_of(block))
 
 
 def _signature(block: Any) -> Any:
@@ -279,12 +243,6 @@ def _answered_ids(messages: Sequence[BaseMessage]) -> set[str]:
     return found
 
 
-def result_id_of(block: Any) -> str:
-    """The id of the call that a block is the result of; `""` if it is no result."""
-    inner = fields_of(block)
-    return text_of(inner.get("tool_use_id") or inner.get("tool_call_id"))
-
-
 def _with_ended_tools(blocks: list[Any], answered: Collection[str]) -> list[Any]:
     """The blocks with a text for each call that has no result; its reasoning goes with it."""
     written: list[Any] = []
@@ -304,21 +262,11 @@ def _is_call_of_provider(block: Any) -> bool:
     return is_v1 or kind_of(block) in ("server_tool_use", "mcp_tool_use", "computer_call")
 
 
-def call_id_of(block: Any) -> str:
-    """The id of a call of the provider."""
-    return text_of(fields_of(block).get("call_id") or fields_of(block).get("id"))
-
-
 def tool_name_of(block: Any) -> str:
     """The name of the tool of a call of the provider."""
     return (
         text_of(fields_of(block).get("name")) or kind_of(block).removesuffix("_call") or "content"
     )
-
-
-def text_block(text: str) -> dict[str, Any]:
-    """A content block with a text."""
-    return {"type": "text", "text": text}
 
 
 # --- items of the Responses API -----------------------------------------------------------------
@@ -369,4 +317,4 @@ def _without_item_id(block: Any) -> Any:
         inner["extras"] = {k: v for k, v in inner["extras"].items() if k != "item_id"}
     else:
         inner.pop("id")
-    return {**block, "value": inner} if block["type"] == "non_standard" else inner
+    return with_fields(block, inner)

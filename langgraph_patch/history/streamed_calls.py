@@ -25,14 +25,13 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call
 from langchain_core.utils.json import parse_partial_json
 
-from langgraph_patch.history.calls import (
+from langgraph_patch.history.calls import STOPPED, complete_args
+from langgraph_patch.history.fields import (
     CALL_BLOCKS,
-    STOPPED,
-    block_call_id,
     call_blocks,
-    complete_args,
+    call_id_of,
+    kind_of,
     text_of,
-    type_of,
     with_args,
 )
 from langgraph_patch.history.ids import UNKNOWN_TOOL
@@ -346,5 +345,4 @@ def _invalid(call: StreamedCall) -> Any:
 
 def _is_of_call(block: Any, ids: set[str]) -> TypeGuard[dict[str, Any]]:
     """Whether a content block is a call with one of these ids."""
-    is_call = isinstance(block, dict) and type_of(block) in CALL_BLOCKS
-    return is_call and block_call_id(block) in ids
+    return kind_of(block) in CALL_BLOCKS and call_id_of(block) in ids

@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.errors import OptionError, StreamError
-from langgraph_patch.history.calls import REASONING_BLOCKS, type_of, unwrapped
+from langgraph_patch.history.fields import REASONING_BLOCKS, blocks_of, dicts, fields_of, kind_of
 from langgraph_patch.streaming.streams import apass_on, open_stream, pass_on
 
 _CALLS_OUTSIDE_TOOL_CALLS: Final = frozenset(
@@ -208,14 +208,14 @@ def has_call(chunk: AIMessage) -> bool:
     """
     if chunk.tool_calls or chunk.invalid_tool_calls or chunk.additional_kwargs.get("function_call"):
         return True
-    return any(type_of(block) in _CALLS_OUTSIDE_TOOL_CALLS for block in _blocks(chunk))
+    return any(kind_of(block) in _CALLS_OUTSIDE_TOOL_CALLS for block in _blocks(chunk))
 
 
 def has_reasoning(chunk: AIMessage) -> bool:
     """Whether a chunk contains reasoning."""
     if chunk.additional_kwargs.get("reasoning_content"):
         return True
-    return any(type_of(block) in REASONING_BLOCKS for block in _blocks(chunk))
+    return any(kind_of(block) in REASONING_BLOCKS for block in _blocks(chunk))
 
 
 def phase_of(chunk: AIMessage) -> str | None:
@@ -233,10 +233,8 @@ def phase_of(chunk: AIMessage) -> str | None:
 
 def _blocks(chunk: AIMessage) -> list[Mapping[str, Any]]:
     """The content blocks, and those that the integration's `output_version="v0"` puts beside."""
-    blocks = chunk.content if isinstance(chunk.content, list) else []
-    if isinstance(beside := chunk.additional_kwargs.get("tool_outputs"), list):
-        blocks = [*blocks, *beside]
-    return [unwrapped(block) for block in blocks if isinstance(block, dict)]
+    beside = dicts(chunk.additional_kwargs.get("tool_outputs"))
+    return [fields_of(block) for block in (*blocks_of(chunk), *beside)]
 
 
 # --- the stream of a model -----------------------------------------------------------------

@@ -18,13 +18,14 @@ from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_call
 
 from langgraph_patch.errors import StreamError
-from langgraph_patch.history.calls import (
+from langgraph_patch.history.calls import complete_args
+from langgraph_patch.history.fields import (
     CALL_BLOCKS,
     REASONING_BLOCKS,
-    block_call_id,
-    complete_args,
-    text_of,
-    type_of,
+    call_id_of,
+    fields_of,
+    kind_of,
+    result_id_of,
     with_args,
 )
 from langgraph_patch.history.ids import derived_id
@@ -288,41 +289,34 @@ def _final_block(block: Any, args_by_id: _Args) -> Any:
 
     The block of a tool call gets the parsed arguments, or empty ones if they are incomplete.
     """
-    kind = _kind(block)
+    kind = kind_of(block)
     if kind == "input_json_delta":
         return None
     if kind not in CALL_BLOCKS:
         return block
-    call_id, args_key = block_call_id(block), CALL_BLOCKS[kind][1]
+    call_id, args_key = call_id_of(block), CALL_BLOCKS[kind][1]
     if call_id not in args_by_id:
         return block if call_id else None
     args = args_by_id[call_id]
-    if args is not None and args_key in block and kind != "tool_call_chunk":
+    if args is not None and args_key in fields_of(block) and kind != "tool_call_chunk":
         return block
     return with_args(block, args or {})
 
 
 def _server_calls_without_result(content: _Blocks) -> set[int]:
     """The indexes of the server-side tool calls that have no result."""
-    blocks = {index: block for index, block in enumerate(content) if _kind(block)}
-    keys = ("tool_use_id", "tool_call_id")
-    with_result = {text_of(block.get(key)) for block in blocks.values() for key in keys}
+    with_result = {result_id_of(block) for block in content}
     return {
         index
-        for index, block in blocks.items()
-        if _kind(block) in _SERVER_CALL_BLOCKS and text_of(block.get("id")) not in with_result
+        for index, block in enumerate(content)
+        if kind_of(block) in _SERVER_CALL_BLOCKS and call_id_of(block) not in with_result
     }
 
 
 def _reasoning_at_end(content: _Blocks, removed: set[int], args_by_id: _Args) -> set[int]:
     """The indexes of the reasoning blocks that no other block follows."""
-    ids_in_content = {block_call_id(block) for block in content if _kind(block) in CALL_BLOCKS}
+    ids_in_content = {call_id_of(block) for block in content if kind_of(block) in CALL_BLOCKS}
     if args_by_id.keys() - ids_in_content:
         return set()  # a provider receives the calls without a block after the content
     remaining = [index for index in range(len(content)) if index not in removed]
-    return set(takewhile(lambda i: _kind(content[i]) in REASONING_BLOCKS, reversed(remaining)))
-
-
-def _kind(block: Any) -> str:
-    """The type of a content block; `""` for a string."""
-    return type_of(block) if isinstance(block, dict) else ""
+    return set(takewhile(lambda i: kind_of(content[i]) in REASONING_BLOCKS, reversed(remaining)))
