@@ -18,6 +18,7 @@ from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 from langgraph_patch.history.fields import (
     CALL_BLOCKS,
     CUSTOM_CALL,
+    PLACEHOLDER_KEY,
     blocks_of,
     call_blocks,
     call_id_of,
@@ -28,7 +29,6 @@ from langgraph_patch.history.fields import (
     with_args,
     with_fields,
 )
-from langgraph_patch.history.ids import PLACEHOLDER_KEY
 
 Source = Literal["tool_calls", "invalid_tool_calls", "stopped", "content", "additional_kwargs"]
 

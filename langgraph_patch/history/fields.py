@@ -1,4 +1,4 @@
-"""Read the fields and the content blocks of messages, whatever is stored in them.
+"""Read the fields and the content blocks of messages, whatever is stored; what is valid in them.
 
 LangChain validates a message when it is constructed. `model_construct`, `model_copy(update=...)`,
 plain assignment and old checkpoints bypass that. `corrected` gives a valid value to the fields that
@@ -11,13 +11,18 @@ decide about calls and results:
 No integration, reducer or serializer of a checkpoint damages any other field, or what is in a
 list: such a message is an error, as in the graph without this package.
 
+An id or a name is valid if every provider accepts it. Derived ids use no clock and no
+randomness: the same history always gives the same ids.
+
 A content block is a dict or a text. LangChain's v1 content wraps blocks that it does not know
 (`non_standard`): all functions here read the block inside.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
@@ -80,6 +85,67 @@ def dicts(values: object) -> list[Mapping[str, Any]]:
     return [v for v in values if isinstance(v, dict)] if isinstance(values, list) else []
 
 
+# --- ids and names -----------------------------------------------------------------------
+
+PLACEHOLDER_KEY: Final = "langgraph_patch"
+"""The key in `additional_kwargs` of what this package wrote. Its value is a dict.
+
+Of a message with renamed calls:
+
+- `earlier_ids`: for the id of each renamed call the ids that it had before, the oldest first.
+
+Of a placeholder:
+
+- `cause`: one of the causes (`DanglingCall.cause`).
+- `arguments`: for a malformed call the text of its incomplete arguments.
+- `look_again`: The checkpoint from which the next turn searches once more, if it does: a task may
+  still have been running. True for the newest one.
+- `inner`: how many results of calls inside the call it lists, if any.
+
+Of a recovered result, which is no placeholder:
+
+- `not_kept`: the names of effects of its call that were not restored.
+- `cause`: `"reconciled"` if the application's own lookup settled the call.
+"""
+
+MAX_ID = 40
+VALID_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,40}\Z")
+"""Call ids that every provider accepts: Bedrock's characters and Chat Completions' length."""
+
+MAX_NAME = 64
+VALID_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+UNKNOWN_TOOL = "unknown_tool"
+"""The name of a call that is stored without one."""
+
+_DIGEST = 8
+"""How many characters of a digest a derived id ends with."""
+
+
+def valid_name(name: str) -> str:
+    """`name` with invalid characters replaced; the same string if it is valid already."""
+    if VALID_NAME.match(name):
+        return name
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name[:MAX_NAME]) or UNKNOWN_TOOL
+
+
+def derived_id(call_id: str, message_id: str | None, ordinal: int, salt: int = 0) -> str:
+    """A new id for a call that has an invalid id, or one that is already in use.
+
+    Args:
+        call_id: The stored id. The new id starts like it, for readers.
+        message_id: The id of the message that made the call.
+        ordinal: The position of the call in its message.
+        salt: Another number gives another id, in case the first is already in use.
+    """
+    start = re.sub(r"[^a-zA-Z0-9_.:-]", "_", call_id[: MAX_ID - _DIGEST - 1]) or "call"
+    return f"{start}_{digest_of('call', call_id, message_id, ordinal, salt)[:_DIGEST]}"
+
+
+def digest_of(*parts: object) -> str:
+    """The SHA-256 digest of `parts`; different parts never give the same input to it."""
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
+
+
 # --- content blocks ------------------------------------------------------------------------
 
 CUSTOM_CALL: Final = "custom_tool_call"
@@ -124,7 +190,7 @@ def kind_of(block: Any) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-def with_fields(block: Any, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_fields(block: Any, fields: dict[str, Any]) -> dict[str, Any]:
     """A content block with other fields; a wrapped one stays wrapped."""
     return fields if fields_of(block) is block else {**block, "value": fields}
 
@@ -150,7 +216,7 @@ def result_id_of(block: Any) -> str:
     return text_of(fields.get("tool_use_id") or fields.get("tool_call_id"))
 
 
-def with_args(block: Any, args: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_args(block: Any, args: Mapping[str, Any]) -> dict[str, Any]:
     """A content block that is a call, in the form of a complete one with these arguments."""
     kind = kind_of(block)
     fields = {key: value for key, value in fields_of(block).items() if key != "partial_json"}

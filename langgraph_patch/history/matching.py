@@ -30,7 +30,7 @@ from typing import TypeAlias, TypeVar
 from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch.history.calls import Call
-from langgraph_patch.history.ids import valid_name
+from langgraph_patch.history.fields import valid_name
 from langgraph_patch.history.placeholders import is_client_fake
 from langgraph_patch.history.results import Result
 

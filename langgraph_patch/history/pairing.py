@@ -15,8 +15,7 @@ from functools import cached_property
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langgraph_patch.history.calls import Call, computer_call_ids, is_complete, read_calls
-from langgraph_patch.history.fields import corrected
-from langgraph_patch.history.ids import VALID_ID, derived_id, valid_name
+from langgraph_patch.history.fields import VALID_ID, corrected, derived_id, valid_name
 from langgraph_patch.history.matching import CallingMessage, PairedCall, pair
 from langgraph_patch.history.placeholders import look_again_from
 from langgraph_patch.history.results import Result, read_results

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of
+from langgraph_patch.history.fields import PLACEHOLDER_KEY, digest_of
 from langgraph_patch.history.texts import (
     CAUSES,
     Cause,

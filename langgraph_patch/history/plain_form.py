@@ -12,7 +12,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 
 from langgraph_patch.history.calls import computer_call_ids
-from langgraph_patch.history.changes import Change
+from langgraph_patch.history.changes import Change, Patch, change_of, patch_of
 from langgraph_patch.history.fields import (
     CALL_BLOCKS,
     CUSTOM_OUTPUT,
@@ -25,10 +25,9 @@ from langgraph_patch.history.fields import (
     result_id_of,
     text_block,
     text_of,
+    valid_name,
 )
-from langgraph_patch.history.ids import valid_name
-from langgraph_patch.history.patch import Patch
-from langgraph_patch.history.refused import change_of, patch_of, tool_name_of
+from langgraph_patch.history.refused import tool_name_of
 
 _UNREADABLE = "[{name} was used; this model cannot read it.]"
 

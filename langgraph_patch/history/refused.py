@@ -24,7 +24,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langgraph_patch.history.calls import read_calls
-from langgraph_patch.history.changes import Change, ChangeKind, DefectKind
+from langgraph_patch.history.changes import Change, DefectKind, Patch, change_of, patch_of
 from langgraph_patch.history.fields import (
     REASONING_BLOCKS,
     blocks_of,
@@ -37,7 +37,6 @@ from langgraph_patch.history.fields import (
     text_of,
     with_fields,
 )
-from langgraph_patch.history.patch import Patch
 
 NO_TEXT: Final = "[no text]"
 """The text of a message that says nothing, between two human messages."""
@@ -145,22 +144,6 @@ def _with_no_text(message: BaseMessage) -> BaseMessage:
 def _with_content(message: BaseMessage, content: Any) -> BaseMessage:
     is_v1 = message.response_metadata.get("output_version") == "v1"  # LangChain reads it as a list
     return message.model_copy(update={"content": content or ([] if is_v1 else "")})
-
-
-def change_of(
-    defect: DefectKind, index: int, before: BaseMessage, after: BaseMessage | None
-) -> Change:
-    """The change that a repair makes of one message."""
-    kind: ChangeKind = "dropped" if after is None else "corrected"
-    return Change(kind, defect, index, "", None, None, before, after)
-
-
-def patch_of(
-    messages: Sequence[BaseMessage], written: list[BaseMessage], changes: Sequence[Change]
-) -> Patch:
-    """A patch; the very list that was read if there are no changes."""
-    before = messages if isinstance(messages, list) else list(messages)
-    return Patch(written if changes else before, tuple(changes), before)
 
 
 # --- what a message says ----------------------------------------------------------------------

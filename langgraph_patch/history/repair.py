@@ -12,8 +12,15 @@ from collections.abc import Mapping, Sequence
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from langgraph_patch.history.calls import Call, write_calls
-from langgraph_patch.history.changes import Change, ChangeKind, DefectKind
-from langgraph_patch.history.ids import digest_of
+from langgraph_patch.history.changes import (
+    Change,
+    ChangeKind,
+    DefectKind,
+    Patch,
+    change_of,
+    patch_of,
+)
+from langgraph_patch.history.fields import digest_of
 from langgraph_patch.history.matching import CallingMessage, PairedCall
 from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.placeholders import (
@@ -29,23 +36,24 @@ from langgraph_patch.history.results import Result, write_result
 from langgraph_patch.history.texts import Cause, DanglingCall, Evidence, Finding
 
 
-def repair_history(
-    reading: Reading, evidence: Evidence, placeholder: Placeholder | None = None
-) -> tuple[list[BaseMessage], list[Change]]:
-    """Write the history in its repaired form.
+def patch_reading(
+    reading: Reading, *, placeholder: Placeholder | None = None, evidence: Evidence | None = None
+) -> Patch:
+    """Repair a history that has been read.
 
     Args:
         reading: The history with its calls and results paired.
-        evidence: What checkpoints recorded about calls without a result.
-        placeholder: The application's own content of placeholders; None for the default texts.
+        placeholder: The application's own content of placeholders. Default: None, the default
+            texts.
+        evidence: What checkpoints recorded about calls without a result. Default: None, nothing.
 
     Returns:
-        The repaired messages, and the changes in the order of the history.
+        The patch; its changes are in the order of the history.
     """
-    repair = _Repair(reading, evidence, placeholder)
+    repair = _Repair(reading, evidence or {}, placeholder)
     for index, stored in enumerate(reading.messages):
         repair.write(index, stored)
-    return repair.messages, repair.changes
+    return patch_of(reading.messages, repair.messages, repair.changes)
 
 
 def dangling_calls(
@@ -135,8 +143,7 @@ class _Repair:
         """Write one message of the history, with the results of its calls."""
         message = self._reading.corrected[index]
         if message is not stored:
-            change = Change("corrected", "bad_field", index, "", None, None, stored, message)
-            self.changes.append(change)
+            self.changes.append(change_of("bad_field", index, stored, message))
         if (calling := self._reading.calling_messages.get(index)) is not None:
             self._write_with_results(calling)
         elif (results := self._reading.stored_results.get(index)) is not None:

@@ -23,12 +23,13 @@ from langgraph_patch.history.calls import Call
 from langgraph_patch.history.fields import (
     CUSTOM_CALL,
     CUSTOM_OUTPUT,
+    VALID_NAME,
     blocks_of,
     dicts,
     kind_of,
     text_of,
+    valid_name,
 )
-from langgraph_patch.history.ids import VALID_NAME, valid_name
 from langgraph_patch.history.placeholders import is_synthetic
 
 

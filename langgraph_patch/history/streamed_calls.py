@@ -28,13 +28,13 @@ from langchain_core.utils.json import parse_partial_json
 from langgraph_patch.history.calls import STOPPED, complete_args
 from langgraph_patch.history.fields import (
     CALL_BLOCKS,
+    UNKNOWN_TOOL,
     call_blocks,
     call_id_of,
     kind_of,
     text_of,
     with_args,
 )
-from langgraph_patch.history.ids import UNKNOWN_TOOL
 
 REASON_KEYS: Final = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 """Where integrations put the provider's reason for the end of a stream."""

@@ -82,11 +82,6 @@ class Finding:
     may_be_kept: bool = False
     is_reconciled: bool = False
 
-    def is_valid(self) -> bool:
-        """Whether its cause is known, and its result is one."""
-        is_result = self.result is None or isinstance(self.result, ToolMessage)
-        return is_result and self.cause in CAUSES
-
 
 Evidence: TypeAlias = Mapping[tuple[int, int], Finding]
 """The index of an `AIMessage` in the history and the position of a call in it -> the finding.

@@ -23,12 +23,12 @@ from langgraph_patch.history.fields import (
     CALL_BLOCKS,
     REASONING_BLOCKS,
     call_id_of,
+    derived_id,
     fields_of,
     kind_of,
     result_id_of,
     with_args,
 )
-from langgraph_patch.history.ids import derived_id
 from langgraph_patch.history.streamed_calls import REASON_KEYS, group_call_chunks
 from langgraph_patch.streaming.streams import open_stream
 

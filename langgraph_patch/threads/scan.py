@@ -22,10 +22,10 @@ from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import (
     changes_history,
     patch_messages,
-    patch_reading,
     read_if_damaged,
 )
 from langgraph_patch.history.placeholders import is_synthetic
+from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.threads.listing import Selection
 from langgraph_patch.threads.read import StoredHistory, checked_saver, read_each, reason_of
 from langgraph_patch.threads.repair import plan_repair
