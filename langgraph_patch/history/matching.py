@@ -66,6 +66,14 @@ class PairedCall:
         stored = self.placeholder
         return None if stored is None or is_client_fake(stored.message) else stored.message
 
+    def take(self, stored: Result) -> None:
+        """Pair the call with a result or a placeholder."""
+        stored.call_index = self.calling.index
+        if stored.is_placeholder:
+            self.placeholder = stored
+        else:
+            self.real = stored
+
     @property
     def is_open(self) -> bool:
         """Whether it is searched for: without a real result, and without a final placeholder."""
@@ -277,13 +285,5 @@ def _pair_in_order(
     for stored in results:
         for place, paired in enumerate(free):
             if _agree(stored.label, {paired.label}, names):
-                _connect(free.pop(place), stored)
+                free.pop(place).take(stored)
                 break
-
-
-def _connect(paired: PairedCall, stored: Result) -> None:
-    stored.call_index = paired.calling.index
-    if stored.is_placeholder:
-        paired.placeholder = stored
-    else:
-        paired.real = stored

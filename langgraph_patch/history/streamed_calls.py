@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
 from langchain_core.messages import AIMessage, AIMessageChunk
@@ -234,26 +234,34 @@ def group_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[list[ToolCallChun
     Args:
         chunks: The chunks in the order of arrival. They are not changed.
     """
-    groups: list[list[ToolCallChunk]] = []
-    ids: list[str] = []
-    newest: dict[object, int] = {}
+    groups: list[_Group] = []
+    newest: dict[object, _Group] = {}  # by index; by None the one that began last
     for chunk in chunks:
         index, call_id = chunk.get("index"), text_of(chunk.get("id"))
-        if index is not None:
-            place = newest.get(index)
-            begins = place is None or bool(call_id and ids[place] and call_id != ids[place])
-        else:
-            place = len(groups) - 1
-            begins = not groups or bool(chunk.get("name") or (call_id and call_id != ids[place]))
-        if place is None or begins:
-            place = len(groups)
-            groups.append([])
-            ids.append("")
-        if index is not None:
-            newest[index] = place
-        ids[place] = ids[place] or call_id
-        groups[place].append(chunk)
-    return groups
+        group = newest.get(index)
+        if group is None or _begins_call(chunk, group):
+            group = newest[index] = newest[None] = _Group()
+            groups.append(group)
+        group.id = group.id or call_id
+        group.chunks.append(chunk)
+    return [group.chunks for group in groups]
+
+
+@dataclass(slots=True)
+class _Group:
+    """The chunks of a call, and its id as soon as one of them has it."""
+
+    id: str = ""
+    chunks: list[ToolCallChunk] = field(default_factory=list)
+
+
+def _begins_call(chunk: ToolCallChunk, group: _Group) -> bool:
+    """Whether a chunk is of another call than those of its index, or than the newest ones."""
+    call_id = text_of(chunk.get("id"))
+    is_other = bool(call_id) and call_id != group.id
+    if chunk.get("index") is None:
+        return is_other or bool(chunk.get("name"))
+    return is_other and bool(group.id)
 
 
 # --- correcting a message ----------------------------------------------------------------

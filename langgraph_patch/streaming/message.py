@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
 from typing import Any, Final, TypeAlias, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, ToolCall
@@ -276,12 +275,24 @@ def _split_content(
     if isinstance(content, str):
         return content, []
     final = [_final_block(block, args_by_id) for block in content]
-    removed = {index for index, block in enumerate(final) if block is None}
     if not ended:
-        removed |= _server_calls_without_result(content)
-        removed |= _reasoning_at_end(content, removed, args_by_id)
-    kept = [block for index, block in enumerate(final) if index not in removed]
-    return kept, [content[index] for index in sorted(removed)]
+        with_result = {result_id_of(block) for block in content}
+        for index, block in enumerate(content):
+            if kind_of(block) in _SERVER_CALL_BLOCKS and call_id_of(block) not in with_result:
+                final[index] = None
+        ids_in_content = {call_id_of(block) for block in content if kind_of(block) in CALL_BLOCKS}
+        if ids_in_content.issuperset(args_by_id):  # other calls are sent behind the content
+            _remove_reasoning_at_end(final)
+    unfinished = [stored for stored, block in zip(content, final, strict=True) if block is None]
+    return [block for block in final if block is not None], unfinished
+
+
+def _remove_reasoning_at_end(blocks: _Blocks) -> None:
+    """Replace reasoning that no other block follows by None."""
+    for index in reversed(range(len(blocks))):
+        if blocks[index] is not None and kind_of(blocks[index]) not in REASONING_BLOCKS:
+            return
+        blocks[index] = None
 
 
 def _final_block(block: Any, args_by_id: _Args) -> Any:
@@ -301,22 +312,3 @@ def _final_block(block: Any, args_by_id: _Args) -> Any:
     if args is not None and args_key in fields_of(block) and kind != "tool_call_chunk":
         return block
     return with_args(block, args or {})
-
-
-def _server_calls_without_result(content: _Blocks) -> set[int]:
-    """The indexes of the server-side tool calls that have no result."""
-    with_result = {result_id_of(block) for block in content}
-    return {
-        index
-        for index, block in enumerate(content)
-        if kind_of(block) in _SERVER_CALL_BLOCKS and call_id_of(block) not in with_result
-    }
-
-
-def _reasoning_at_end(content: _Blocks, removed: set[int], args_by_id: _Args) -> set[int]:
-    """The indexes of the reasoning blocks that no other block follows."""
-    ids_in_content = {call_id_of(block) for block in content if kind_of(block) in CALL_BLOCKS}
-    if args_by_id.keys() - ids_in_content:
-        return set()  # a provider receives the calls without a block after the content
-    remaining = [index for index in range(len(content)) if index not in removed]
-    return set(takewhile(lambda i: kind_of(content[i]) in REASONING_BLOCKS, reversed(remaining)))
