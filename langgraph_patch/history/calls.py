@@ -19,15 +19,10 @@ from langgraph_patch.history.fields import (
     CALL_BLOCKS,
     CUSTOM_CALL,
     PLACEHOLDER_KEY,
+    Block,
     blocks_of,
-    call_blocks,
-    call_id_of,
     dicts,
-    fields_of,
-    kind_of,
     text_of,
-    with_args,
-    with_fields,
 )
 
 Source = Literal["tool_calls", "invalid_tool_calls", "stopped", "content", "additional_kwargs"]
@@ -86,9 +81,10 @@ def read_calls(message: AIMessage, index: int = 0) -> list[Call]:
         message: The message; its fields are valid (`fields.corrected`).
         index: Its index in the history. Default: 0.
     """
-    blocks: dict[str, list[Any]] = defaultdict(list)
-    for _, block in call_blocks(message):
-        blocks[call_id_of(block)].append(block)
+    blocks: dict[str, list[Block]] = defaultdict(list)
+    for block in blocks_of(message):
+        if block.is_call:
+            blocks[block.call_id].append(block)
     chunk_args: dict[str, list[Any]] = defaultdict(list)
     for chunk in dicts(getattr(message, "tool_call_chunks", None)):
         chunk_args[text_of(chunk.get("id"))].append(chunk.get("args"))
@@ -109,7 +105,7 @@ def read_calls(message: AIMessage, index: int = 0) -> list[Call]:
 def _listed_call(
     item: Mapping[str, Any],
     source: Source,
-    blocks: Mapping[str, list[Any]],
+    blocks: Mapping[str, list[Block]],
     chunk_args: Mapping[str, list[Any]],
 ) -> Call:
     """An item of `tool_calls` or `invalid_tool_calls`; its block and chunk are removed."""
@@ -120,30 +116,28 @@ def _listed_call(
         args = streamed  # incomplete; LangChain's partial JSON parser made complete ones of them
     if source == "invalid_tool_calls" and item.get("error") == STOPPED:
         source = "stopped"
-    call = _new_call(item, "id", args, source, kind_of(block) if block else None)
+    call = _new_call(item, args, source, block.kind if block else None)
     is_whole = source == "tool_calls" and isinstance(args, dict)
     return replace(call, tool_call=item) if is_whole else call
 
 
-def _call_of_block(block: Any) -> Call:
-    kind, fields = kind_of(block), fields_of(block)
-    id_key, args_key = CALL_BLOCKS[kind]
-    args = fields.get(args_key)
-    if kind == "tool_use" and not args:
-        args = fields.get("partial_json", args)  # part of a stream of Claude
-    if kind == CUSTOM_CALL:
+def _call_of_block(block: Block) -> Call:
+    args = block.fields.get(CALL_BLOCKS[block.kind][1])
+    if block.kind == "tool_use" and not args:
+        args = block.fields.get("partial_json", args)  # part of a stream of Claude
+    if block.kind == CUSTOM_CALL:
         args = {"__arg1": args}  # the form that langchain-openai gives to free-text input
-    return _new_call(fields, id_key, args, "content", kind)
+    return _new_call({**block.fields, "id": block.call_id}, args, "content", block.kind)
 
 
 def _call_of_raw(raw: Mapping[str, Any]) -> Call:
     function = raw.get("function")
     function = {**function, "id": raw.get("id")} if isinstance(function, Mapping) else raw
-    return _new_call(function, "id", function.get("arguments"), "additional_kwargs")
+    return _new_call(function, function.get("arguments"), "additional_kwargs")
 
 
 def _new_call(
-    item: Mapping[str, Any], id_key: str, stored: Any, source: Source, block_type: str | None = None
+    item: Mapping[str, Any], stored: Any, source: Source, block_type: str | None = None
 ) -> Call:
     """A call with the id and name of a stored item; its place in the history is set later."""
     # Empty arguments of an invalid call are incomplete, not those of a tool without parameters.
@@ -151,7 +145,7 @@ def _new_call(
     raw_args = None
     if args is None:
         raw_args = stored if isinstance(stored, str) else "" if stored is None else repr(stored)
-    call_id, name = text_of(item.get(id_key)), text_of(item.get("name"))
+    call_id, name = text_of(item.get("id")), text_of(item.get("name"))
     return Call(0, 0, call_id, name, args or {}, raw_args, source, block_type=block_type)
 
 
@@ -203,8 +197,9 @@ def computer_call_ids(message: AIMessage) -> set[str]:
     v0 items of `additional_kwargs["tool_outputs"]`. Their results are `ToolMessage`s in a form
     that only OpenAI accepts.
     """
-    blocks = [*blocks_of(message), *dicts(message.additional_kwargs.get("tool_outputs"))]
-    return {call_id_of(each) for each in blocks if kind_of(each) == "computer_call"} - {""}
+    beside = map(Block, dicts(message.additional_kwargs.get("tool_outputs")))
+    blocks = [*blocks_of(message), *beside]
+    return {block.call_id for block in blocks if block.kind == "computer_call"} - {""}
 
 
 # --- writing -------------------------------------------------------------------------------
@@ -249,22 +244,22 @@ def _written_content(message: AIMessage, calls: Sequence[tuple[Call, Call]]) -> 
     """The content; the k-th block of a stored id is that of the k-th call with it."""
     if not isinstance(message.content, list):
         return message.content
-    content: list[Any] = list(message.content)
     queues: dict[str, list[Call]] = defaultdict(list)
     for stored, new in reversed(calls):
         if stored.block_type is not None:
             queues[stored.id].append(new)
-    for index, block in call_blocks(message):
-        if queue := queues[call_id_of(block)]:
-            content[index] = _written_block(block, queue.pop())
-    return content
+    blocks = blocks_of(message)
+    for index, block in enumerate(blocks):
+        if block.is_call and (queue := queues[block.call_id]):
+            blocks[index] = _written_block(block, queue.pop())
+    return [block.stored for block in blocks]
 
 
-def _written_block(block: Any, call: Call) -> Mapping[str, Any]:
-    id_key, _ = CALL_BLOCKS[kind_of(block)]
-    written = with_fields(block, {**fields_of(block), id_key: call.id, "name": call.name})
+def _written_block(block: Block, call: Call) -> Block:
+    id_key, _ = CALL_BLOCKS[block.kind]
+    written = block.with_fields({**block.fields, id_key: call.id, "name": call.name})
     # An integration sends a block with a `caller` as it is: its input must be a dict.
-    return with_args(written, call.args) if kind_of(block) == "tool_use" else written
+    return written.with_args(call.args) if block.kind == "tool_use" else written
 
 
 def _written_kwargs(message: AIMessage, calls: Sequence[tuple[Call, Call]]) -> dict[str, Any]:

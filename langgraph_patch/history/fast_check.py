@@ -75,7 +75,8 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                     return False
                 if is_text and content in _INVENTED and is_client_fake(message):
                     return False
-                if look_again and look_again_from(message) is not None:
+                marked = look_again and fields["additional_kwargs"]
+                if marked and look_again_from(message) is not None:
                     return False
             elif waiting:
                 return False

@@ -14,8 +14,8 @@ list: such a message is an error, as in the graph without this package.
 An id or a name is valid if every provider accepts it. Derived ids use no clock and no
 randomness: the same history always gives the same ids.
 
-A content block is a dict or a text. LangChain's v1 content wraps blocks that it does not know
-(`non_standard`): all functions here read the block inside.
+LangChain's v1 content wraps content blocks that it does not know (`non_standard`): a `Block` has
+the fields of the block inside.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 # --- fields --------------------------------------------------------------------------------
 
@@ -47,32 +48,16 @@ def corrected(message: BaseMessage) -> BaseMessage:
         >>> corrected(HumanMessage.model_construct(content=7)).content
         '7'
     """
-    known, fields, update = type(message).model_fields, message.__dict__, {}
-    for name, valid in _VALID.items():
-        if name in known and (value := valid(fields.get(name))) is not fields.get(name):
-            update[name] = value
+    fields, update = message.__dict__, dict[str, Any]()
+    content, call_id = fields.get("content"), fields.get("tool_call_id")
+    if not isinstance(content, str | list):
+        update["content"] = text_of(content)
+    if isinstance(message, AIMessage):
+        names = ("tool_calls", "invalid_tool_calls")
+        update |= {name: [] for name in names if fields.get(name) is None}
+    if isinstance(message, ToolMessage) and not isinstance(call_id, str):
+        update["tool_call_id"] = str(call_id) if isinstance(call_id, UUID | int | float) else ""
     return message.model_copy(update=update) if update else message
-
-
-def _content(value: Any) -> Any:
-    return value if isinstance(value, str | list) else text_of(value)
-
-
-def _call_id(value: Any) -> str:
-    return str(value) if isinstance(value, str | UUID | int | float) else ""
-
-
-def _calls(value: Any) -> Any:
-    return [] if value is None else value
-
-
-_VALID: Mapping[str, Callable[[Any], Any]] = {
-    "content": _content,
-    "tool_call_id": _call_id,
-    "tool_calls": _calls,
-    "invalid_tool_calls": _calls,
-}
-"""The fields that are corrected -> a function that returns a valid value as it is."""
 
 
 def text_of(value: object) -> str:
@@ -165,66 +150,75 @@ Blocks of server-side tools (`server_tool_use`, `web_search_call`, ...) are not 
 provider runs those tools itself.
 """
 
-REASONING_BLOCKS: Final = frozenset(
-    {"reasoning", "reasoning_content", "redacted_thinking", "thinking"}
-)
-"""The types of content blocks in which a model thinks. They say nothing to a reader."""
+_REASONING_BLOCKS = frozenset({"reasoning", "reasoning_content", "redacted_thinking", "thinking"})
 
 
-def blocks_of(message: BaseMessage) -> list[Any]:
-    """The blocks of a message; its text, if it has no blocks."""
-    return message.content if isinstance(message.content, list) else [message.content]
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A content block.
+
+    Attributes:
+        stored: The block as it is stored: a dict, or a text.
+    """
+
+    stored: Any
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """Its fields, or those of the block inside; none of a text."""
+        if not isinstance(self.stored, dict):
+            return {}
+        inner = self.stored.get("value") if self.stored.get("type") == "non_standard" else None
+        return inner if isinstance(inner, Mapping) else self.stored
+
+    @property
+    def kind(self) -> str:
+        """Its type; `""` for a text, and if it is missing or not a string."""
+        kind = self.fields.get("type")
+        return kind if isinstance(kind, str) else ""
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a client-side call."""
+        return self.kind in CALL_BLOCKS
+
+    @property
+    def is_reasoning(self) -> bool:
+        """Whether a model thinks in it. It says nothing to a reader."""
+        return self.kind in _REASONING_BLOCKS
+
+    @property
+    def call_id(self) -> str:
+        """The id of the call in it: of a client's tool, or of the provider's."""
+        if self.is_call:
+            return text_of(self.fields.get(CALL_BLOCKS[self.kind][0]))
+        return text_of(self.fields.get("call_id") or self.fields.get("id"))
+
+    @property
+    def result_id(self) -> str:
+        """The id of the call that it is the result of; `""` if it is no result."""
+        return text_of(self.fields.get("tool_use_id") or self.fields.get("tool_call_id"))
+
+    def with_fields(self, fields: Mapping[str, Any]) -> Block:
+        """The block with other fields; a wrapped one stays wrapped."""
+        is_wrapped = self.fields is not self.stored
+        return Block({**self.stored, "value": fields} if is_wrapped else fields)
+
+    def with_args(self, args: Mapping[str, Any]) -> Block:
+        """A call in the form of a complete one with these arguments."""
+        kind = self.kind
+        fields = {key: value for key, value in self.fields.items() if key != "partial_json"}
+        fields["type"] = "tool_call" if kind == "tool_call_chunk" else kind
+        fields[CALL_BLOCKS[kind][1]] = json.dumps(args) if kind == "function_call" else dict(args)
+        return self.with_fields(fields)
 
 
-def fields_of(block: Any) -> Mapping[str, Any]:
-    """The fields of a content block, or of the block inside; none of a text."""
-    if not isinstance(block, dict):
-        return {}
-    value = block.get("value") if block.get("type") == "non_standard" else None
-    return value if isinstance(value, Mapping) else block
+def blocks_of(message: BaseMessage) -> list[Block]:
+    """The content blocks of a message; its text, if it has none."""
+    content: Any = message.content
+    return [*map(Block, content if isinstance(content, list) else [content])]
 
 
-def kind_of(block: Any) -> str:
-    """The type of a content block; `""` for a text, and if it is missing or not a string."""
-    kind = fields_of(block).get("type")
-    return kind if isinstance(kind, str) else ""
-
-
-def with_fields(block: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """A content block with other fields; a wrapped one stays wrapped."""
-    return fields if fields_of(block) is block else {**block, "value": fields}
-
-
-def call_blocks(message: BaseMessage) -> Iterator[tuple[int, Any]]:
-    """The content blocks of `message` that are client-side calls, each with its index."""
-    for index, block in enumerate(blocks_of(message)):
-        if kind_of(block) in CALL_BLOCKS:
-            yield index, block
-
-
-def call_id_of(block: Any) -> str:
-    """The id of the call in a content block: of a client's tool, or of the provider's."""
-    fields = fields_of(block)
-    if (kind := kind_of(block)) in CALL_BLOCKS:
-        return text_of(fields.get(CALL_BLOCKS[kind][0]))
-    return text_of(fields.get("call_id") or fields.get("id"))
-
-
-def result_id_of(block: Any) -> str:
-    """The id of the call that a block is the result of; `""` if it is no result."""
-    fields = fields_of(block)
-    return text_of(fields.get("tool_use_id") or fields.get("tool_call_id"))
-
-
-def with_args(block: Any, args: Mapping[str, Any]) -> dict[str, Any]:
-    """A content block that is a call, in the form of a complete one with these arguments."""
-    kind = kind_of(block)
-    fields = {key: value for key, value in fields_of(block).items() if key != "partial_json"}
-    fields["type"] = "tool_call" if kind == "tool_call_chunk" else kind
-    fields[CALL_BLOCKS[kind][1]] = json.dumps(args) if kind == "function_call" else dict(args)
-    return with_fields(block, fields)
-
-
-def text_block(text: str) -> dict[str, Any]:
+def text_block(text: str) -> Block:
     """A content block with a text."""
-    return {"type": "text", "text": text}
+    return Block({"type": "text", "text": text})

@@ -14,15 +14,10 @@ from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolM
 from langgraph_patch.history.calls import computer_call_ids
 from langgraph_patch.history.changes import Change, Patch, change_of, patch_of
 from langgraph_patch.history.fields import (
-    CALL_BLOCKS,
     CUSTOM_OUTPUT,
-    REASONING_BLOCKS,
+    Block,
     blocks_of,
-    call_id_of,
     dicts,
-    fields_of,
-    kind_of,
-    result_id_of,
     text_block,
     text_of,
     valid_name,
@@ -90,13 +85,10 @@ def _system_message(messages: Sequence[BaseMessage]) -> BaseMessage | None:
     systems = [message for message in messages if isinstance(message, SystemMessage)]
     if len(systems) < 2:  # noqa: PLR2004 - one needs no joining
         return _with_valid_name(systems[0]) if systems else None
-    content: Any = [
-        text_block(block) if isinstance(block, str) else block
-        for message in systems
-        for block in blocks_of(message)
-    ]
+    blocks = [block for message in systems for block in blocks_of(message)]
+    content: Any = [(b if b.fields else text_block(b.stored)).stored for b in blocks]
     if all(isinstance(message.content, str) for message in systems):
-        content = "\n\n".join(block["text"] for block in content)
+        content = "\n\n".join(block.stored for block in blocks)
     return _with_valid_name(systems[0].model_copy(update={"content": content}))
 
 
@@ -121,12 +113,12 @@ def _plain_text(message: AIMessage) -> str:
     if isinstance(message.content, str) and message.content.strip() and not _beside(message):
         return message.content
     blocks = [*blocks_of(message), *_beside(message)]
-    calls = {call_id_of(block) for block in blocks} - {""}
+    calls = {block.call_id for block in blocks} - {""}
     parts: list[str] = []
     for block in blocks:
-        kind, inner = kind_of(block), fields_of(block)
-        text = block if isinstance(block, str) else inner.get("text", inner.get("refusal"))
-        if kind in (*CALL_BLOCKS, *REASONING_BLOCKS) or result_id_of(block) in calls:
+        text = block.fields.get("text", block.fields.get("refusal"))
+        text = block.stored if isinstance(block.stored, str) else text
+        if block.is_call or block.is_reasoning or block.result_id in calls:
             continue
         if not isinstance(text, str):
             text = f"\n{_UNREADABLE.format(name=tool_name_of(block))}\n"
@@ -134,24 +126,22 @@ def _plain_text(message: AIMessage) -> str:
     return "".join(parts).strip()
 
 
-def _beside(message: AIMessage) -> list[Any]:
+def _beside(message: AIMessage) -> list[Block]:
     """What a message states beside its content, as blocks."""
-    extra, beside = message.additional_kwargs, []
-    if (refusal := extra.get("refusal")) and "refusal" not in map(kind_of, blocks_of(message)):
-        beside.append({"type": "refusal", "refusal": refusal})
+    extra, beside = message.additional_kwargs, dicts(message.additional_kwargs.get("tool_outputs"))
     if isinstance(audio := extra.get("audio"), dict):
-        beside.append({"type": "audio", "text": audio.get("transcript")})
-    return [*beside, *dicts(extra.get("tool_outputs"))]
+        beside.insert(0, {"type": "audio", "text": audio.get("transcript")})
+    is_said = any(block.kind == "refusal" for block in blocks_of(message))
+    if extra.get("refusal") and not is_said:
+        beside.insert(0, {"type": "refusal", "refusal": extra["refusal"]})
+    return [*map(Block, beside)]
 
 
 def _plain_result(message: ToolMessage) -> ToolMessage:
     """A result whose output OpenAI has in a block of its own, as a text."""
-    outputs = [
-        fields_of(b).get("output") for b in blocks_of(message) if kind_of(b) == CUSTOM_OUTPUT
-    ]
-    if not outputs:
-        return message
-    return message.model_copy(update={"content": "\n".join(map(text_of, outputs))})
+    outputs = [b.fields.get("output") for b in blocks_of(message) if b.kind == CUSTOM_OUTPUT]
+    content = "\n".join(map(text_of, outputs))
+    return message.model_copy(update={"content": content}) if outputs else message
 
 
 def _with_valid_name(message: BaseMessage) -> BaseMessage:

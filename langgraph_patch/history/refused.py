@@ -25,18 +25,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.changes import Change, DefectKind, Patch, change_of, patch_of
-from langgraph_patch.history.fields import (
-    REASONING_BLOCKS,
-    blocks_of,
-    call_id_of,
-    corrected,
-    fields_of,
-    kind_of,
-    result_id_of,
-    text_block,
-    text_of,
-    with_fields,
-)
+from langgraph_patch.history.fields import Block, blocks_of, corrected, text_block, text_of
 
 NO_TEXT: Final = "[no text]"
 """The text of a message that says nothing, between two human messages."""
@@ -107,11 +96,13 @@ def repair_refused(messages: Sequence[BaseMessage], refusal: str = "") -> Patch:
         if index in empty:
             after = _with_no_text(message) if index in between else None
         elif isinstance(message, AIMessage) and isinstance(message.content, list):
-            accepted = [b for b in message.content if index >= turn or not _is_bound(b)]
+            blocks = blocks_of(message)
+            accepted = [b for b in blocks if index >= turn or not _is_bound(b)]
             results = answered if index < speakers[-1] else None
             whole = _whole_blocks(message, accepted, results, item_ids)
             defect = "refused_thinking" if whole == accepted else "unfinished"
-            after = stored if whole == message.content else _with_content(message, whole)
+            content = [block.stored for block in whole]
+            after = stored if whole == blocks else _with_content(message, content)
         written += [] if after is None else [after]
         if after is not stored:
             changes.append(change_of(defect, index, stored, after))
@@ -119,8 +110,8 @@ def repair_refused(messages: Sequence[BaseMessage], refusal: str = "") -> Patch:
 
 
 def _whole_blocks(
-    message: AIMessage, blocks: list[Any], answered: Collection[str] | None, item_ids: set[str]
-) -> list[Any]:
+    message: AIMessage, blocks: list[Block], answered: Collection[str] | None, item_ids: set[str]
+) -> list[Block]:
     """The blocks of a message without what stops halfway.
 
     Args:
@@ -138,7 +129,7 @@ def _whole_blocks(
 
 def _with_no_text(message: BaseMessage) -> BaseMessage:
     is_text = isinstance(message.content, str)
-    return _with_content(message, NO_TEXT if is_text else [text_block(NO_TEXT)])
+    return _with_content(message, NO_TEXT if is_text else [text_block(NO_TEXT).stored])
 
 
 def _with_content(message: BaseMessage, content: Any) -> BaseMessage:
@@ -153,39 +144,44 @@ def _is_empty(message: AIMessage) -> bool:
     """Whether a message says nothing: no call, no text, nothing but thinking."""
     if any(message.additional_kwargs.get(key) for key in _STATING) or read_calls(message):
         return False
-    return all(
-        _is_blank(block) or kind_of(block) in REASONING_BLOCKS for block in blocks_of(message)
-    )
+    return not any(map(_says_something, blocks_of(message)))
 
 
-def _is_blank(block: Any) -> bool:
+def _says_something(block: Block) -> bool:
+    """Whether a block is neither thinking nor a text without a visible character."""
+    return not (block.is_reasoning or _is_blank(block))
+
+
+def _is_blank(block: Block) -> bool:
     """Whether a block is a text without a visible character."""
-    text = fields_of(block).get("text") if kind_of(block) == "text" else block
+    text = block.fields.get("text") if block.kind == "text" else block.stored
     return not isinstance(text, dict) and not text_of(text).strip()
 
 
-def _signature(block: Any) -> Any:
-    """The signature of thinking, in Anthropic's form or in LangChain's v1 form."""
-    inner = fields_of(block)
-    extras = inner.get("extras")
-    return inner.get("signature") or (isinstance(extras, dict) and extras.get("signature"))
+def _extra(block: Block, key: str) -> Any:
+    """What LangChain's v1 form has beside the standard fields of a block; None if it has not."""
+    extras = block.fields.get("extras")
+    return extras.get(key) if isinstance(extras, dict) else None
+
+
+def _is_signed(block: Block) -> bool:
+    """Whether thinking has a signature, in Anthropic's form or in LangChain's v1 form."""
+    return bool(block.fields.get("signature") or _extra(block, "signature"))
 
 
 # --- thinking ---------------------------------------------------------------------------------
 
 
-def _is_bound(block: Any) -> bool:
+def _is_bound(block: Block) -> bool:
     """Whether a block is thinking that its provider checks when it comes back."""
-    kind, inner = kind_of(block), fields_of(block)
-    if kind == "reasoning_content":  # Bedrock's
-        value = inner.get("reasoning_content")
+    if block.kind == "reasoning_content":  # Bedrock's
+        value = block.fields.get("reasoning_content")
         return isinstance(value, dict) and any(map(value.get, ("signature", "redacted_content")))
-    return kind in ("thinking", "redacted_thinking") or bool(
-        kind == "reasoning" and _signature(block)
-    )
+    is_signed = block.kind == "reasoning" and _is_signed(block)
+    return is_signed or block.kind in ("thinking", "redacted_thinking")
 
 
-def _without_cut_thinking(message: AIMessage, blocks: list[Any]) -> list[Any]:
+def _without_cut_thinking(message: AIMessage, blocks: list[Block]) -> list[Block]:
     """The blocks of Claude without thinking that is not signed, or that ends the message.
 
     Servers that imitate Anthropic's API never sign, so the name of the model counts as well.
@@ -194,17 +190,16 @@ def _without_cut_thinking(message: AIMessage, blocks: list[Any]) -> list[Any]:
     name = text_of(metadata.get("model_name") or metadata.get("model")).lower()
     if metadata.get("model_provider") != "anthropic" or "claude" not in name:
         return blocks
-    end = _end(message, blocks, lambda b: not _is_blank(b) and kind_of(b) not in REASONING_BLOCKS)
+    end = _end(message, blocks, _says_something)
     return [
         block
         for index, block in enumerate(blocks)
-        if kind_of(block) not in REASONING_BLOCKS
-        or (index < end and (kind_of(block) == "redacted_thinking" or _signature(block)))
-        or not end
+        if not (block.is_reasoning and end)
+        or (index < end and (block.kind == "redacted_thinking" or _is_signed(block)))
     ]
 
 
-def _end(message: AIMessage, blocks: Sequence[Any], counts: Callable[[Any], bool]) -> int:
+def _end(message: AIMessage, blocks: Sequence[Block], counts: Callable[[Block], bool]) -> int:
     """The index behind the last block that counts.
 
     Integrations send calls without a block behind all blocks.
@@ -222,40 +217,38 @@ def _answered_ids(messages: Sequence[BaseMessage]) -> set[str]:
     found = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
     for message in messages:
         if isinstance(message, AIMessage):
-            found |= {result_id_of(block) for block in blocks_of(message)}
+            found |= {block.result_id for block in blocks_of(message)}
     return found
 
 
-def _with_ended_tools(blocks: list[Any], answered: Collection[str]) -> list[Any]:
+def _with_ended_tools(blocks: list[Block], answered: Collection[str]) -> list[Block]:
     """The blocks with a text for each call that has no result; its reasoning goes with it."""
-    written: list[Any] = []
+    written: list[Block] = []
     for block in blocks:
-        if not _is_call_of_provider(block) or call_id_of(block) in answered:
+        if not _is_call_of_provider(block) or block.call_id in answered:
             written.append(block)
             continue
-        while kind_of(block) == "computer_call" and written and kind_of(written[-1]) == "reasoning":
+        while block.kind == "computer_call" and written and written[-1].kind == "reasoning":
             written.pop()
         written.append(text_block(_STARTED.format(name=tool_name_of(block))))
     return written
 
 
-def _is_call_of_provider(block: Any) -> bool:
+def _is_call_of_provider(block: Block) -> bool:
     """Whether a block is a call whose result the provider, or OpenAI's computer tool, must have."""
-    is_v1 = kind_of(block) == "server_tool_call" and call_id_of(block).startswith(_CLAUDES_IDS)
-    return is_v1 or kind_of(block) in ("server_tool_use", "mcp_tool_use", "computer_call")
+    is_v1 = block.kind == "server_tool_call" and block.call_id.startswith(_CLAUDES_IDS)
+    return is_v1 or block.kind in ("server_tool_use", "mcp_tool_use", "computer_call")
 
 
-def tool_name_of(block: Any) -> str:
+def tool_name_of(block: Block) -> str:
     """The name of the tool of a call of the provider."""
-    return (
-        text_of(fields_of(block).get("name")) or kind_of(block).removesuffix("_call") or "content"
-    )
+    return text_of(block.fields.get("name")) or block.kind.removesuffix("_call") or "content"
 
 
 # --- items of the Responses API -----------------------------------------------------------------
 
 
-def _with_own_items(message: AIMessage, blocks: list[Any], taken: Collection[str]) -> list[Any]:
+def _with_own_items(message: AIMessage, blocks: list[Block], taken: Collection[str]) -> list[Block]:
     """The blocks without ids of earlier items, and with both reasoning and what it led to.
 
     Args:
@@ -270,7 +263,7 @@ def _with_own_items(message: AIMessage, blocks: list[Any], taken: Collection[str
     written = []
     for index, block in enumerate(blocks):
         item_id = _item_id(block)
-        if kind_of(block) == "reasoning":
+        if block.kind == "reasoning":
             is_lost = item_id in taken or (item_id.startswith("rs_") and index >= end > 0)
             written += [] if is_lost else [block]
         elif item_id in taken or (is_lost and item_id.startswith("fc_")):
@@ -280,24 +273,21 @@ def _with_own_items(message: AIMessage, blocks: list[Any], taken: Collection[str
     return written
 
 
-def _item_id(block: Any) -> str:
+def _item_id(block: Block) -> str:
     """The id that the Responses API gave to an item; `""` if it is none."""
-    inner, kind = fields_of(block), kind_of(block)
-    if kind == "tool_call":  # in v1 content
-        extras = inner.get("extras")
-        item_id = extras.get("item_id") if isinstance(extras, dict) else None
-    else:
-        item_id = None if kind == "server_tool_call" else inner.get("id")
+    item_id = block.fields.get("id")
+    if block.kind in ("tool_call", "server_tool_call"):  # in v1 content
+        item_id = _extra(block, "item_id") if block.kind == "tool_call" else None
     return item_id if isinstance(item_id, str) and item_id.startswith(_ITEM_IDS) else ""
 
 
-def _without_item_id(block: Any) -> Any:
+def _without_item_id(block: Block) -> Block:
     """A block without its id. One without which LangChain cannot read it becomes a text."""
-    inner = dict(fields_of(block))
+    fields = dict(block.fields)
     if _item_id(block).startswith("ws_"):
         return text_block(_USED.format(name=tool_name_of(block)))
-    if inner["type"] == "tool_call":
-        inner["extras"] = {k: v for k, v in inner["extras"].items() if k != "item_id"}
+    if block.kind == "tool_call":
+        fields["extras"] = {k: v for k, v in fields["extras"].items() if k != "item_id"}
     else:
-        inner.pop("id")
-    return with_fields(block, inner)
+        fields.pop("id")
+    return block.with_fields(fields)

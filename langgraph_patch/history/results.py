@@ -26,7 +26,6 @@ from langgraph_patch.history.fields import (
     VALID_NAME,
     blocks_of,
     dicts,
-    kind_of,
     text_of,
     valid_name,
 )
@@ -151,7 +150,8 @@ def write_result(message: ToolMessage, stored: Call, new: Call) -> ToolMessage:
         The same object if nothing has to change, else a copy.
     """
     name, update = message.name, dict[str, Any]()
-    if stored.block_type == CUSTOM_CALL and CUSTOM_OUTPUT not in map(kind_of, blocks_of(message)):
+    is_output = any(block.kind == CUSTOM_OUTPUT for block in blocks_of(message))
+    if stored.block_type == CUSTOM_CALL and not is_output:
         # Integrations send only the first block; all blocks are kept.
         others = message.content if isinstance(message.content, list) else []
         update["content"] = [{"type": CUSTOM_OUTPUT, "output": str(message.text)}, *others]
