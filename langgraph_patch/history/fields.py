@@ -177,6 +177,11 @@ class Block:
         kind = self.fields.get("type")
         return kind if isinstance(kind, str) else ""
 
+    def extra(self, key: str) -> Any:
+        """What LangChain's v1 form has beside the standard fields; None if it has not."""
+        extras = self.fields.get("extras")
+        return extras.get(key) if isinstance(extras, dict) else None
+
     @property
     def is_call(self) -> bool:
         """Whether it is a client-side call."""

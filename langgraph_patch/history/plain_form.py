@@ -85,10 +85,10 @@ def _system_message(messages: Sequence[BaseMessage]) -> BaseMessage | None:
     systems = [message for message in messages if isinstance(message, SystemMessage)]
     if len(systems) < 2:  # noqa: PLR2004 - one needs no joining
         return _with_valid_name(systems[0]) if systems else None
-    blocks = [block for message in systems for block in blocks_of(message)]
-    content: Any = [(b if b.fields else text_block(b.stored)).stored for b in blocks]
+    blocks = [block.stored for message in systems for block in blocks_of(message)]
+    content: Any = [text_block(b).stored if isinstance(b, str) else b for b in blocks]
     if all(isinstance(message.content, str) for message in systems):
-        content = "\n\n".join(block.stored for block in blocks)
+        content = "\n\n".join(blocks)
     return _with_valid_name(systems[0].model_copy(update={"content": content}))
 
 

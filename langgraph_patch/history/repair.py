@@ -8,6 +8,7 @@ stored, and every other message is copied. There is a `Change` for every differe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
@@ -122,31 +123,32 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
 # --- writing the messages --------------------------------------------------------------------
 
 
+@dataclass(slots=True)
 class _Repair:
     """Writes the repaired history, message by message.
 
     Attributes:
+        reading: The history with its calls and results paired.
+        evidence: What checkpoints recorded about calls without a result.
+        placeholder: The application's own content of placeholders, if there is one.
         messages: The messages that are written.
         changes: The differences to the history.
     """
 
-    def __init__(
-        self, reading: Reading, evidence: Evidence, placeholder: Placeholder | None
-    ) -> None:
-        self._reading = reading
-        self._evidence = evidence
-        self._placeholder = placeholder
-        self.messages: list[BaseMessage] = []
-        self.changes: list[Change] = []
+    reading: Reading
+    evidence: Evidence
+    placeholder: Placeholder | None
+    messages: list[BaseMessage] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
 
     def write(self, index: int, stored: BaseMessage) -> None:
         """Write one message of the history, with the results of its calls."""
-        message = self._reading.corrected[index]
+        message = self.reading.corrected[index]
         if message is not stored:
             self.changes.append(change_of("bad_field", index, stored, message))
-        if (calling := self._reading.calling_messages.get(index)) is not None:
+        if (calling := self.reading.calling_messages.get(index)) is not None:
             self._write_with_results(calling)
-        elif (results := self._reading.stored_results.get(index)) is not None:
+        elif (results := self.reading.stored_results.get(index)) is not None:
             self._write_without_results(results)
         else:
             self.messages.append(message)
@@ -154,7 +156,7 @@ class _Repair:
     def _write_with_results(self, calling: CallingMessage) -> None:
         """A message that calls tools, and the result of each of its calls."""
         self._write_calls(calling)
-        findings = {p: _finding_to_write(p, self._evidence) for p in calling.calls}
+        findings = {p: _finding_to_write(p, self.evidence) for p in calling.calls}
         for paired in _in_order_of_results(calling, findings):
             if (finding := findings[paired]) is not None:
                 self._write_new(paired, finding)
@@ -180,7 +182,7 @@ class _Repair:
 
     def _write_answer(self, paired: PairedCall, answer: Result) -> None:
         """The stored answer of a call."""
-        before, stored, call = self._reading.messages[answer.index], answer.message, paired.call
+        before, stored, call = self.reading.messages[answer.index], answer.message, paired.call
         is_converted = not isinstance(before, ToolMessage)
         message = write_result(stored, call, paired.new)
         if is_converted and not message.id:
@@ -203,13 +205,13 @@ class _Repair:
     def _write_new(self, paired: PairedCall, finding: Finding) -> None:
         """The recorded result of a call, else a placeholder."""
         old = paired.placeholder
-        before = None if old is None else self._reading.messages[old.index]
+        before = None if old is None else self.reading.messages[old.index]
         kind: ChangeKind = "inserted"
         cause: Cause | None = None
         if finding.result is not None:
             kind, message = "recovered", recovered_result(finding, finding.result)
             replaces_itself = before is not None and before.id == message.id
-            is_taken = message.id in self._reading.message_ids and not replaces_itself
+            is_taken = message.id in self.reading.message_ids and not replaces_itself
             if message.id is None or is_taken:
                 message = _with_own_id(message, paired)
         elif paired.stated is not None and states_nothing(finding):
@@ -221,7 +223,7 @@ class _Repair:
             message = make_placeholder(
                 call,
                 paired.call.ordinal,
-                self._placeholder,
+                self.placeholder,
                 human_follows=paired.calling.human_follows,
                 look_again=cause != "malformed" and finding.look_again,
             )
@@ -240,10 +242,10 @@ class _Repair:
 
     def _drop(self, result: Result) -> None:
         defect: DefectKind = "orphan"
-        if result.call_id in self._reading.call_ids:
+        if result.call_id in self.reading.call_ids:
             defect = "superseded" if result.is_placeholder else "duplicate"
         index, call_id = result.index, result.call_id or ""
-        before = self._reading.messages[index]
+        before = self.reading.messages[index]
         change = Change("dropped", defect, index, call_id, result.name, None, before, None)
         self.changes.append(change)
 

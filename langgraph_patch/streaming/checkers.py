@@ -213,9 +213,8 @@ def has_call(chunk: AIMessage) -> bool:
 
 def has_reasoning(chunk: AIMessage) -> bool:
     """Whether a chunk contains reasoning."""
-    if chunk.additional_kwargs.get("reasoning_content"):
-        return True
-    return any(block.is_reasoning for block in _blocks(chunk))
+    is_beside = bool(chunk.additional_kwargs.get("reasoning_content"))
+    return is_beside or any(block.is_reasoning for block in _blocks(chunk))
 
 
 def phase_of(chunk: AIMessage) -> str | None:
@@ -224,8 +223,7 @@ def phase_of(chunk: AIMessage) -> str | None:
     It is `"commentary"` for text before tool calls and `"final_answer"` for an answer.
     """
     for block in _blocks(chunk):
-        extras = block.fields.get("extras")
-        phase = block.fields.get("phase") or (isinstance(extras, dict) and extras.get("phase"))
+        phase = block.fields.get("phase") or block.extra("phase")
         if isinstance(phase, str):
             return phase
     return None
