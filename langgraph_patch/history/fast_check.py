@@ -75,8 +75,7 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                     return False
                 if is_text and content in _INVENTED and is_client_fake(message):
                     return False
-                marked = look_again and fields["additional_kwargs"]
-                if marked and look_again_from(message) is not None:
+                if look_again and fields["additional_kwargs"] and _looks_again(message):
                     return False
             elif waiting:
                 return False
@@ -117,6 +116,10 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
         return (leaves_open or not waiting) and _are_valid(ids)
     except (AttributeError, KeyError, TypeError):
         return False  # not a message, a result or block without its call, or an incomplete call
+
+
+def _looks_again(message: ToolMessage) -> bool:
+    return look_again_from(message) is not None
 
 
 def _are_valid(ids: Sequence[str]) -> bool:

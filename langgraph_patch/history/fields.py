@@ -177,7 +177,7 @@ class Block:
         kind = self.fields.get("type")
         return kind if isinstance(kind, str) else ""
 
-    def extra(self, key: str) -> Any:
+    def v1_extra(self, key: str) -> Any:
         """What LangChain's v1 form has beside the standard fields; None if it has not."""
         extras = self.fields.get("extras")
         return extras.get(key) if isinstance(extras, dict) else None

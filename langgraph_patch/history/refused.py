@@ -160,7 +160,7 @@ def _is_blank(block: Block) -> bool:
 
 def _is_signed(block: Block) -> bool:
     """Whether thinking has a signature, in Anthropic's form or in LangChain's v1 form."""
-    return bool(block.fields.get("signature") or block.extra("signature"))
+    return bool(block.fields.get("signature") or block.v1_extra("signature"))
 
 
 # --- thinking ---------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def _item_id(block: Block) -> str:
     """The id that the Responses API gave to an item; `""` if it is none."""
     item_id = block.fields.get("id")
     if block.kind in ("tool_call", "server_tool_call"):  # in v1 content
-        item_id = block.extra("item_id") if block.kind == "tool_call" else None
+        item_id = block.v1_extra("item_id") if block.kind == "tool_call" else None
     return item_id if isinstance(item_id, str) and item_id.startswith(_ITEM_IDS) else ""
 
 

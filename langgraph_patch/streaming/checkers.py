@@ -223,7 +223,7 @@ def phase_of(chunk: AIMessage) -> str | None:
     It is `"commentary"` for text before tool calls and `"final_answer"` for an answer.
     """
     for block in _blocks(chunk):
-        phase = block.fields.get("phase") or block.extra("phase")
+        phase = block.fields.get("phase") or block.v1_extra("phase")
         if isinstance(phase, str):
             return phase
     return None
