@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import BaseMessage, ToolMessage, convert_to_messages
+from langchain_core.messages import BaseMessage, convert_to_messages
 
 from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.changes import Change, Patch, patch_of
@@ -41,7 +41,7 @@ from langgraph_patch.history.placeholders import (
     differ_in_marker_only,
 )
 from langgraph_patch.history.repair import patch_reading
-from langgraph_patch.history.texts import CAUSES, Evidence, Finding
+from langgraph_patch.history.texts import Evidence, Finding
 
 
 def patch_messages(
@@ -205,5 +205,4 @@ def _check_evidence(evidence: object) -> None:
 
 def _is_finding(key: Any, found: Any) -> bool:
     is_key = isinstance(key, tuple) and list(map(type, key)) == [int, int]
-    is_known = isinstance(found, Finding) and found.cause in CAUSES
-    return is_key and is_known and isinstance(found.result, ToolMessage | None)
+    return is_key and isinstance(found, Finding) and found.is_valid()

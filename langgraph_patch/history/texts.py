@@ -82,6 +82,10 @@ class Finding:
     may_be_kept: bool = False
     is_reconciled: bool = False
 
+    def is_valid(self) -> bool:
+        """Whether its cause is known, and its result is one."""
+        return self.cause in CAUSES and isinstance(self.result, ToolMessage | None)
+
 
 Evidence: TypeAlias = Mapping[tuple[int, int], Finding]
 """The index of an `AIMessage` in the history and the position of a call in it -> the finding.
