@@ -22,7 +22,7 @@ from langgraph_patch.graph.refusal import Attempts, Histories, ask, joined
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.graph.state import are_identical, messages_in, stream_results
 from langgraph_patch.graph.truncation import TruncationGuard
-from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.placeholders import Placeholder
 
 try:

@@ -38,8 +38,8 @@ from langgraph_patch.graph.state import (
     with_writes,
 )
 from langgraph_patch.graph.truncation import TruncationGuard
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.pairing import Reading
-from langgraph_patch.history.patch import Patch
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

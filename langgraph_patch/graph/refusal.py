@@ -36,7 +36,7 @@ from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import PatchError, chain_of
 from langgraph_patch.graph.state import are_identical
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
-from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.plain_form import plain_form
 from langgraph_patch.history.refused import repair_refused
 

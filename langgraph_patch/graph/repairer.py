@@ -29,10 +29,11 @@ from langgraph_patch.evidence.effects import StateWrites, one_write_each, settle
 from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile, reconcile_calls
 from langgraph_patch.evidence.recover import Recovery, recover_evidence, with_unchanged_deltas
 from langgraph_patch.graph.state import new_results, open_calls, show_repairs, whole_write
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.pairing import Reading, read_history
-from langgraph_patch.history.patch import Patch, changes_history, patch_reading, read_if_damaged
+from langgraph_patch.history.patch import changes_history, read_if_damaged
 from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
-from langgraph_patch.history.repair import dangling_calls
+from langgraph_patch.history.repair import dangling_calls, patch_reading
 from langgraph_patch.history.texts import Evidence
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")

@@ -23,7 +23,8 @@ from pydantic import BaseModel
 from langgraph_patch._langgraph import node_of, show_in_updates, values_of
 from langgraph_patch._langgraph_storage import state_keys
 from langgraph_patch.errors import GraphError, MessagesError
-from langgraph_patch.history.patch import Patch, as_messages
+from langgraph_patch.history.changes import Patch
+from langgraph_patch.history.patch import as_messages
 
 # --- values of a state ------------------------------------------------------------------
 
