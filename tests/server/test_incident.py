@@ -5,17 +5,21 @@ To type every command again and write the outputs into the pages:
     PYTHONPATH=tests python tests/server/test_incident.py
 """
 
+import io
 import os
-import pty
 import re
-import subprocess
+import runpy
+import shlex
 import sys
 import tempfile
-from contextlib import suppress
+import warnings
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from langgraph_patch.cli import main
 from support.paths import PAGES
 from support.servers import running_postgres
 
@@ -34,27 +38,35 @@ _CHANGING = (
 """What differs between two runs: ids of checkpoints and calls, and ages."""
 
 
+class Terminal(io.StringIO):
+    """What a terminal shows."""
+
+    def isatty(self):
+        """It is one."""
+        return True
+
+
 def typed(command, folder):
-    """What a terminal shows when a command is typed."""
-    ours, theirs = pty.openpty()
-    environment = {
-        **os.environ,
-        "COLUMNS": "100",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONWARNINGS": "ignore",
-        "TERM": "dumb",
-    }
-    done = subprocess.Popen(  # noqa: S602 - the commands of our own page
-        command, shell=True, cwd=folder, env=environment, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    parts = []
-    with suppress(OSError):  # the end of a terminal
-        while part := os.read(ours, 65536):
-            parts.append(part)
-    os.close(ours)
-    done.wait()
-    return b"".join(parts).decode().replace("\r\n", "\n")
+    """What a terminal shows when a command is typed: its program runs in this process."""
+    program, *arguments = shlex.split(command)
+    screen, environment = Terminal(), {"COLUMNS": "100", "TERM": "dumb"}
+    with (
+        chdir(folder),
+        patch.dict(os.environ, environment),
+        patch.object(sys, "path", [str(folder), *sys.path]),
+        patch.object(sys, "argv", arguments),
+        warnings.catch_warnings(action="ignore"),
+        redirect_stdout(screen),
+        redirect_stderr(screen),
+    ):
+        if program == "python":
+            runpy.run_path(arguments[0], run_name="__main__")
+        else:
+            assert program == "langgraph-patch"
+            main(arguments)
+    for file in folder.glob("*.py"):  # the next program imports it anew
+        sys.modules.pop(file.stem, None)
+    return screen.getvalue()
 
 
 def played(page, folder):
@@ -64,7 +76,7 @@ def played(page, folder):
         (folder / name).write_text(code)
 
     def with_output(step):
-        if step[1].startswith("pip install"):  # not typed
+        if step[1].startswith(("pip install", "export ")):  # not typed
             return step[0]
         output = typed(step[1], folder)
         return f"```bash\n{step[1]}\n```" + (f"\n\n```text\n{output}```" if output else "")
