@@ -63,7 +63,7 @@ class Talk:
     graph: str
 
     @classmethod
-    async def begin(cls, client: LangGraphClient, *texts: str, graph: str = "bare") -> Talk:
+    async def begin(cls, client: LangGraphClient, *texts: str, graph: str = "clerk") -> Talk:
         """A new thread, with a run for each text."""
         talk = cls(client, (await client.threads.create())["thread_id"], graph)
         for text in texts:
@@ -280,7 +280,7 @@ async def test_a_client_of_the_server_has_the_answers_in_the_end(aclient, shape)
         answers = afinal_answers(parts_of(aclient, graph, shape), checker=checker)
         return left([pair async for pair in answers])
 
-    graphs = {"agent": full_stream_checker, "subgraph": live, "retry": live}
+    graphs = {"weather_agent": full_stream_checker, "subgraph": live, "retry": live}
     assert await asyncio.gather(*(run(*each) for each in graphs.items())) == [SUNNY] * 3
 
 
@@ -296,9 +296,9 @@ async def test_a_run_that_fails_on_the_server(aclient):
 
 def test_a_sync_client_has_other_parts_on_request(client):
     """The answers, and the parts of other modes as the SDK yields them."""
-    answers = final_answers(parts_of(client, "agent", "RemoteGraph, v2"), checker=live)
+    answers = final_answers(parts_of(client, "weather_agent", "RemoteGraph, v2"), checker=live)
     assert left(list(answers)) == SUNNY
-    parts = parts_of(client, "agent", "SDK, a list")
+    parts = parts_of(client, "weather_agent", "SDK, a list")
     shown = list(final_answers(parts, checker=full_stream_checker, other_modes=True))
     events = {item.event for item in shown if hasattr(item, "event")}
     assert {"metadata", "updates", "values"} <= events
@@ -339,7 +339,7 @@ async def test_the_bare_graph_fails_and_the_patched_ones_go_on(aclient, play, wo
 
     An agent that is a node adds its abandoned turn before the message that abandons it.
     """
-    graphs = ["bare", "patched", "by_middleware", *["patched_parent"] * (play is abandoned)]
+    graphs = ["clerk", "patched", "by_middleware", *["patched_parent"] * (play is abandoned)]
     talks = [await Talk.begin(aclient, graph=graph) for graph in graphs]
     statuses = await asyncio.gather(*(play(talk) for talk in talks))
     assert statuses == ["error", *["success"] * (len(graphs) - 1)]

@@ -20,11 +20,10 @@ from unittest.mock import patch
 import pytest
 
 from langgraph_patch.cli import main
-from support.paths import PAGES
+from support.paths import PAGES, write_files
 from support.servers import running_postgres
 
-INCIDENT, POSTGRES = PAGES["how-to/incident"], PAGES["how-to/postgresql"]
-_FILE = re.compile(r'^```python title="([\w.]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+INCIDENT, POSTGRES = "how-to/incident", "how-to/postgresql"
 _STEP = re.compile(
     r"^```bash\n([^\n]*)\n```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE
 )
@@ -71,9 +70,7 @@ def typed(command, folder):
 
 def played(page, folder):
     """The text of a page with the output that each command has now."""
-    text = page.read_text("utf-8")
-    for name, code in _FILE.findall(text):
-        (folder / name).write_text(code)
+    write_files(page, folder)
 
     def with_output(step):
         if step[1].startswith(("pip install", "export ")):  # not typed
@@ -81,7 +78,7 @@ def played(page, folder):
         output = typed(step[1], folder)
         return f"```bash\n{step[1]}\n```" + (f"\n\n```text\n{output}```" if output else "")
 
-    return _STEP.sub(with_output, text)
+    return _STEP.sub(with_output, PAGES[page].read_text("utf-8"))
 
 
 def settled(text):
@@ -97,7 +94,7 @@ def settled(text):
 
 def test_the_page_shows_what_is_printed(tmp_path):
     """Every command of the page is typed in its order, in an empty folder, on a terminal."""
-    page = INCIDENT.read_text("utf-8")
+    page = PAGES[INCIDENT].read_text("utf-8")
     for command in ("scan", "show", "repair", "undo"):
         assert f"```bash\nlanggraph-patch {command} " in page
     assert settled(played(INCIDENT, tmp_path)) == settled(page)
@@ -107,7 +104,7 @@ def test_the_page_shows_what_is_printed(tmp_path):
 def test_the_page_on_postgresql_shows_what_is_printed(postgres, tmp_path, monkeypatch):
     """The same, with a PostgreSQL server."""
     monkeypatch.setenv("DATABASE_URI", postgres.make())
-    assert settled(played(POSTGRES, tmp_path)) == settled(POSTGRES.read_text("utf-8"))
+    assert settled(played(POSTGRES, tmp_path)) == settled(PAGES[POSTGRES].read_text("utf-8"))
 
 
 if __name__ == "__main__":
@@ -115,4 +112,4 @@ if __name__ == "__main__":
         os.environ["DATABASE_URI"] = started.make()
         for each in (INCIDENT, POSTGRES):
             with tempfile.TemporaryDirectory() as empty:
-                each.write_text(played(each, Path(empty)), "utf-8")
+                PAGES[each].write_text(played(each, Path(empty)), "utf-8")

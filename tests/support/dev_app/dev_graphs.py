@@ -93,8 +93,8 @@ def _clerk(*middleware: Any) -> Any:
     return create_agent(Clerk(), tools, middleware=middleware)
 
 
-bare = _clerk()
-nested = above(bare).compile()
+clerk = _clerk()
+nested = above(clerk).compile()
 patched = with_patching(_clerk())
 patched_parent = with_patching(above(_clerk()).compile())
 by_middleware = _clerk(PatchToolCallsMiddleware())
@@ -128,7 +128,7 @@ BROKEN = [*_words("So"), ConnectionError("reset by peer")]
 """An answer that fails in its middle."""
 
 
-def agent() -> Any:
+def weather_agent() -> Any:
     """Text, a call, an answer."""
     return _agent()
 
