@@ -12,6 +12,8 @@ from packaging.metadata import parse_email
 
 from support.paths import ENVIRONMENT, ROOT, TESTS
 
+pytestmark = pytest.mark.xdist_group("package")  # it is built once
+
 VERSION = importlib.metadata.version("langgraph-patch")
 USER_EXTRAS = {"cli", "langchain", "postgres", "server"}
 CACHES = {"__pycache__", ".hypothesis", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache"}
