@@ -20,12 +20,13 @@ from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 from kit import lines
 from langgraph_patch import validate_messages
 from langgraph_patch.errors import StreamError, ThreadError
-from langgraph_patch.streaming import Turn, afinal_answers, final_answers, full_stream_checker
+from langgraph_patch.streaming import afinal_answers, final_answers, full_stream_checker
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.server import LangGraphServer
+from support.paths import run_page
 from support.placeholder_texts import CANCELLED, WAITED
 from support.stored_threads import thread
-from support.streams import left
+from support.streams import left, live
 
 pytestmark = pytest.mark.xdist_group("server")
 
@@ -256,13 +257,6 @@ REMOTE: dict[str, dict[str, Any]] = {
 }
 
 
-def live(turn: Turn) -> bool | None:
-    """A checker of an application: whatever can be shown is shown at once."""
-    if turn.called:
-        return True
-    return False if turn.wrote or turn.ended else None
-
-
 def parts_of(client: Any, graph: str, shape: str) -> Any:
     """The stream of a run on the server."""
     if shape in SDK:
@@ -352,3 +346,13 @@ async def test_the_bare_graph_fails_and_the_patched_ones_go_on(aclient, play, wo
         # The thread does not only survive one message.
         assert await talk.run("hello") == "success"
         assert (await talk.lines())[6:] == ["human: hello", "ai: re: hello"]
+
+
+# --- the page of the documentation ----------------------------------------------------------
+
+
+def test_the_code_of_the_page_runs(dev_server, monkeypatch):
+    """A reader who pastes its blocks from top to bottom gets no error."""
+    monkeypatch.setenv("LANGSMITH_API_KEY", "")
+    monkeypatch.setenv("LANGGRAPH_URL", dev_server)
+    run_page("how-to/server")["client"].close()

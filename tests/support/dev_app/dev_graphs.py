@@ -19,6 +19,7 @@ from langgraph.types import RetryPolicy, interrupt
 from kit import StrictModel, above, model_node, streamed
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.streams import weather
 from support.strict import refuse
 
 # --- threads --------------------------------------------------------------------------------
@@ -101,12 +102,6 @@ by_middleware = _clerk(PatchToolCallsMiddleware())
 
 
 # --- streams --------------------------------------------------------------------------------
-
-
-@tool
-def weather(city: str) -> str:
-    """The weather."""
-    return f"sunny in {city}"
 
 
 def _words(*words: str) -> list[Any]:
