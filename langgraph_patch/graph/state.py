@@ -261,11 +261,6 @@ def _value_after(channel: Any, patch: Patch, writes: Sequence[Any]) -> Any:
 # --- what clients see of it ---------------------------------------------------------------------
 
 
-def new_results(patch: Patch) -> list[BaseMessage]:
-    """The tool messages that a repair added."""
-    return [message for message in new_messages(patch) if isinstance(message, ToolMessage)]
-
-
 def new_messages(patch: Patch) -> list[BaseMessage]:
     """The messages that a repair added: what clients see of it."""
     old_ids = {message.id for message in patch.before}
@@ -278,8 +273,9 @@ def stream_results(config: RunnableConfig, patches: Iterable[Patch]) -> None:
     LangGraph finds no messages in an `Overwrite`.
     """
     for patch in patches if node_of(config) else ():
-        for message in new_results(patch):
-            push_message(message, state_key=None)
+        for message in new_messages(patch):
+            if isinstance(message, ToolMessage):
+                push_message(message, state_key=None)
 
 
 def show_repairs(
