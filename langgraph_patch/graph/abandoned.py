@@ -173,7 +173,8 @@ def repair_with_turns(
     for record in told.values():
         added.append(record.message)
         changes.append(_restored(record.message, index))
-    whole = repairer.read_all([*history[:index], *added, *history[index:]], look_again=True)
+    messages = [*history[:index], *added, *history[index:]]
+    whole = read_history(messages, leaves_open=repairer.leaves_open, look_again=True)
     made = yield from repairer.repair(whole, config, restore=True)
     for change in made.patch.changes:
         after = change.index - len(added)  # what an input changes of a turn has the place of it
