@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
-from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables import RunnableGenerator, RunnableLambda
 from langgraph.cache.memory import InMemoryCache
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode
@@ -571,3 +571,18 @@ async def test_it_is_a_runnable_like_any():
     assert [lines(part["messages"]) for part in outputs] == [["ai: done"]] * 6
     assert [lines(seen) for seen in model.seen] == [REPAIRED] * 6
     assert handler.names == ["RunnableLambda"] * 6
+
+
+async def test_the_parts_of_a_streamed_node_come_at_once():
+    """What a chain has made is shown before it goes on."""
+    made: list[int] = []
+
+    async def chain(_: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        for number in range(3):
+            made.append(number)
+            yield {"messages": [AIMessage(str(number), id=str(number))]}
+
+    node = RunnableGenerator(chain)
+    wrapper = PatchedNode(node, {"messages": Repairer()}, written=(), shown=())
+    stream = wrapper.astream({"messages": [GO]})
+    assert [[*made] async for _ in stream] == [[0], [0, 1], [0, 1, 2]]
