@@ -133,8 +133,6 @@ def read_each(
     selection: Selection,
     read: Callable[[Address], _T | None],
     unreadable: Callable[[Address, str], _T],
-    *,
-    marked: bool = False,
 ) -> Iterator[_T]:
     """Read each selected history that later runs read.
 
@@ -143,12 +141,11 @@ def read_each(
         selection: Which threads.
         read: Returns what is yielded for a history, or None.
         unreadable: Returns what is yielded for a history that cannot be read, with the reason.
-        marked: Of all threads, only histories that may have the mark of a repair.
 
     Raises:
         Exception: What a database or a server raises that fails.
     """
-    for address in list_addresses(saver, selection, marked=marked):
+    for address in list_addresses(saver, selection):
         if task_of_namespace(address.namespace) is not None:
             continue
         try:
