@@ -18,7 +18,6 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.graph import StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import Overwrite
 from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
 from langgraph_patch._langgraph_storage import (
@@ -41,7 +40,7 @@ from langgraph_patch.errors import (
     quoted,
 )
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.evidence.writes import fold
+from langgraph_patch.evidence.writes import fold, written_messages
 from langgraph_patch.history.patch import as_messages
 from langgraph_patch.threads.listing import Selection, list_addresses
 from langgraph_patch.threads.server import Activity, LangGraphServer
@@ -238,14 +237,8 @@ class StoredHistory:
         if self.messages_key in self.saved.checkpoint["channel_values"]:
             return False
         _, writes = self._spread()
-        resets = [at for at, write in enumerate(writes, 1) if isinstance(write, Overwrite)]
-        written = [
-            each
-            for write in writes[resets[-1] if resets else 0 :]
-            for each in (write if isinstance(write, list) else [write])
-        ]
-        ids = [m.get("id") if isinstance(m, Mapping) else getattr(m, "id", None) for m in written]
-        return REMOVE_ALL_MESSAGES in ids
+        written = (message for write in writes for message in written_messages(write))
+        return any(message.id == REMOVE_ALL_MESSAGES for message in written)
 
     def _spread(self) -> tuple[list[BaseMessage], list[Any]]:
         """The last stored value of a `DeltaChannel`, and what was written since."""

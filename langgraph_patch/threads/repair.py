@@ -39,7 +39,7 @@ from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.threads.listing import delete_checkpoint
 from langgraph_patch.threads.read import StoredHistory, checked_address, checked_saver
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
-from langgraph_patch.threads.stage import are_same, id_after, new_checkpoint, staged
+from langgraph_patch.threads.stage import are_same, committed, id_after, new_checkpoint
 
 OnPause = Literal["keep", "abandon"]
 
@@ -274,8 +274,8 @@ def _stage(base: StoredHistory, patch: Patch, repairer: Repairer) -> tuple[Patch
         Stopped: If it may not be written.
     """
     stored = patch.before
-    stage = staged(base, stored)
-    messages = stage.messages(stage.committed)
+    staged = committed(base, stored)
+    messages = staged.checkpoint["channel_values"].get(base.messages_key, [])
     ids = {message.id for message in messages}
     if lost := sum(message.id not in ids for message in stored):
         raise Refused(
@@ -283,7 +283,7 @@ def _stage(base: StoredHistory, patch: Patch, repairer: Repairer) -> tuple[Patch
         )
     if not are_same(messages, stored):
         patch = _with_committed(patch, plan_repair(base, messages, repairer))
-    return patch, new_checkpoint(stage, patch.messages)
+    return patch, new_checkpoint(base, staged, patch.messages)
 
 
 def _with_committed(first: Patch, patch: Patch) -> Patch:
