@@ -86,7 +86,7 @@ def list_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) -> lis
         []
     """
     if selection.thread_ids is None:
-        addresses = _of_all(saver)
+        addresses = _addresses(saver, None)
     else:
         addresses = [each for own in selection.thread_ids for each in _of_thread(saver, own)]
     include = selection.include
@@ -94,27 +94,22 @@ def list_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) -> lis
 
 
 def _of_thread(saver: BaseCheckpointSaver[Any], thread_id: str) -> list[Address]:
-    addresses: list[Address] = []
     with suppress(UnicodeEncodeError):  # no database can hold such an id
-        if isinstance(saver, LangGraphServer):
-            addresses = [Address(thread_id)]  # the report tells if there is none
-        elif tables := _tables_of(saver):
-            where = f"WHERE thread_id = {tables.parameter}"
-            addresses = _stored(saver, tables, tables.addresses.format(where), (thread_id,))
-        else:
-            addresses = _listed(saver, thread_id)
-    if not addresses:
-        raise ThreadError(f"There is no thread {thread_id!r:.200}.")
-    return addresses
+        if addresses := _addresses(saver, thread_id):
+            return addresses
+    raise ThreadError(f"There is no thread {thread_id!r:.200}.")
 
 
-def _of_all(saver: BaseCheckpointSaver[Any]) -> list[Address]:
-    if isinstance(saver, LangGraphServer):
-        return [*map(Address, saver.thread_ids())]
-    tables = _tables_of(saver)
-    if tables is None:
-        return _listed(saver, None)
-    return _stored(saver, tables, tables.addresses.format(""))
+def _addresses(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:
+    """The addresses of one thread, or of all."""
+    if isinstance(saver, LangGraphServer):  # the report tells if there is no such thread
+        return [*map(Address, saver.thread_ids() if thread_id is None else [thread_id])]
+    if (tables := _tables_of(saver)) is None:
+        return _listed(saver, thread_id)
+    if thread_id is None:
+        return _stored(saver, tables, tables.addresses.format(""))
+    where = f"WHERE thread_id = {tables.parameter}"
+    return _stored(saver, tables, tables.addresses.format(where), (thread_id,))
 
 
 def delete_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> bool:

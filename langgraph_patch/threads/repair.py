@@ -39,7 +39,7 @@ from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.threads.listing import delete_checkpoint
 from langgraph_patch.threads.read import StoredHistory, checked_address, checked_saver
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
-from langgraph_patch.threads.stage import are_same, committed, id_after, new_checkpoint
+from langgraph_patch.threads.stage import PATCHED, are_same, committed, id_after, new_checkpoint
 
 OnPause = Literal["keep", "abandon"]
 
@@ -244,24 +244,19 @@ def _check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str
     if base.is_ambiguous():
         raise Refused(
             f"all messages of its DeltaChannel were removed once, which the reducer of LangGraph "
-            f"ignores and others obey: {_PATCHED} it"
+            f"ignores and others obey: {PATCHED}"
         )
     channels = {channel for _, channel, _ in base.saved.pending_writes or ()}
     if others := {*state_keys(channels)} - {base.messages_key}:
         named = ", ".join(map(repr, sorted(others)))
-        raise Refused(
-            f"finished tasks wrote the state key {named}: {_PATCHED} it and restores that"
-        )
+        raise Refused(f"finished tasks wrote the state key {named}: {PATCHED} and restores that")
     is_over = ERROR in channels or base.interrupts()
     if on_pause == "keep" and base.starts_tasks() and not is_over:
         raise Stopped(
             "paused",
             f"a run of it was stopped without a recorded error, or it waits at a breakpoint, which "
-            f"only its graph shows: {_PATCHED} it; or abandon the pause (on_pause='abandon')",
+            f"only its graph shows: {PATCHED}; or abandon the pause (on_pause='abandon')",
         )
-
-
-_PATCHED = "with with_patching, the next message repairs"
 
 
 # --- stage -------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ as LangGraph itself stores it now and then.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
@@ -44,7 +44,8 @@ from langgraph_patch.threads.reports import Refused
 _SUPERSTEPS = 5
 """How often tasks are dropped: what a finished task wrote may start others."""
 
-_PATCHED = "with with_patching, the next message of the thread repairs it"
+PATCHED: Final = "with with_patching, the next message repairs it"
+"""What to do about a thread whose repair is refused."""
 
 
 class _Memory(InMemorySaver):
@@ -87,7 +88,7 @@ def committed(base: StoredHistory, messages: Sequence[BaseMessage]) -> Checkpoin
     try:
         graph = _graph_of(base).compile(checkpointer=memory)
     except Exception as error:  # any: what is stored may name what no graph can have
-        raise Refused(f"no graph fits it ({brief(error)}): {_PATCHED}") from error
+        raise Refused(f"no graph fits it ({brief(error)}): {PATCHED}") from error
     return _without_tasks(base, memory, graph)
 
 
@@ -116,28 +117,24 @@ def _without_tasks(base: StoredHistory, memory: InMemorySaver, graph: Any) -> Ch
     """Apply the writes of finished tasks, and drop the tasks that did not finish."""
     config = base.saved.config
     try:
-        _check_tasks(base, {task.id for task in graph.get_state(config).tasks})
+        known = {NO_TASK, *(task.id for task in graph.get_state(config).tasks)}
         for _ in range(_SUPERSTEPS):
             config = graph.update_state(config, None, as_node=END)
-            saved = memory.get_tuple(config)
-            if not graph.get_state(config).next and saved is not None:
-                return saved
-    except Refused:
-        raise
+            if not (started := graph.get_state(config).next):
+                break
     except Exception as error:  # any: a reducer raises for what it cannot apply
         first = str(error).partition("\n")[0][:200]
         raise Refused(
             f"LangGraph cannot apply what its finished tasks wrote: {type(error).__name__}: "
-            f"{first} But {_PATCHED}"
+            f"{first} But {PATCHED}"
         ) from error
-    raise Refused(f"it starts new tasks whenever tasks are dropped; {_PATCHED}")
-
-
-def _check_tasks(base: StoredHistory, tasks: set[str]) -> None:
-    """Refuse if the graph lacks the node of a task that finished: its work would be lost."""
-    for task, channel, _ in base.saved.pending_writes or ():
-        if task not in (*tasks, NO_TASK) and state_keys([channel]):
-            raise Refused(f"the node of work that finished in this thread is not known; {_PATCHED}")
+    written = base.saved.pending_writes or ()
+    if any(task not in known and state_keys([channel]) for task, channel, _ in written):
+        raise Refused(f"the node of work that finished in this thread is not known; {PATCHED}")
+    saved = memory.get_tuple(config)
+    if saved is None or started:
+        raise Refused(f"it starts new tasks whenever tasks are dropped; {PATCHED}")
+    return saved
 
 
 # --- the new checkpoint --------------------------------------------------------------------
@@ -183,7 +180,7 @@ def id_after(base: StoredHistory) -> str:
     if new is None:
         raise Refused(
             f"the id of its newest checkpoint, {base.checkpoint_id!r:.100}, is none of "
-            f"LangGraph's, so no checkpoint can be written directly behind it; {_PATCHED}"
+            f"LangGraph's, so no checkpoint can be written directly behind it; {PATCHED}"
         )
     return new
 
