@@ -301,10 +301,10 @@ class StoredHistory:
             return None
         return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
 
-    def age(self) -> float:
-        """The seconds since the checkpoint was written; 0 if that is not known."""
-        written = self.written()
-        return max(0.0, (datetime.now(UTC) - written).total_seconds()) if written else 0.0
+
+def age_of(written: datetime | None) -> float:
+    """The seconds since a checkpoint was written; 0 if that is not known."""
+    return max(0.0, (datetime.now(UTC) - written).total_seconds()) if written else 0.0
 
 
 def _checked_messages(value: Any) -> list[BaseMessage]:

@@ -37,7 +37,7 @@ from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import Patch, changes_history
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.threads.listing import delete_checkpoint
-from langgraph_patch.threads.read import StoredHistory, checked_address, checked_saver
+from langgraph_patch.threads.read import StoredHistory, age_of, checked_address, checked_saver
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
 from langgraph_patch.threads.stage import PATCHED, are_same, committed, id_after, new_checkpoint
 
@@ -222,7 +222,7 @@ def _check_due(base: StoredHistory, patch: Patch, on_pause: OnPause, min_age: fl
     if not changes_history(patch):
         ends = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
         raise Stopped("paused", ends) if activity else Stopped("healthy")
-    if (age := base.age()) < min_age:
+    if (age := age_of(base.written())) < min_age:
         raise Stopped(
             "young",
             f"its newest checkpoint is {age:.0f} s old and a tool may be running: wait until it is "
