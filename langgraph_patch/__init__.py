@@ -21,8 +21,8 @@ if typing.TYPE_CHECKING:
     from langgraph_patch.graph.idempotency import idempotency_key
     from langgraph_patch.graph.model import patch_model
     from langgraph_patch.graph.with_patching import with_patching
-    from langgraph_patch.history.changes import Change
-    from langgraph_patch.history.patch import Patch, patch_messages, validate_messages
+    from langgraph_patch.history.changes import Change, Patch
+    from langgraph_patch.history.patch import patch_messages, validate_messages
     from langgraph_patch.history.placeholders import is_placeholder
     from langgraph_patch.history.texts import DanglingCall, set_language
 

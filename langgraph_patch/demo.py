@@ -26,7 +26,7 @@ from langgraph.types import interrupt
 
 from langgraph_patch.errors import brief
 from langgraph_patch.graph.with_patching import with_patching
-from langgraph_patch.history.ids import PLACEHOLDER_KEY
+from langgraph_patch.history.fields import PLACEHOLDER_KEY
 
 _CUT = '{"amount": 10'  # 1000 was not written to its end
 _CALLS = [

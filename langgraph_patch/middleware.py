@@ -7,7 +7,7 @@ has to change the import.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage
@@ -17,12 +17,16 @@ from langgraph.types import Command
 from langgraph_patch._langgraph import channels_of, current_config, runs_alone
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.node import last_turn
-from langgraph_patch.graph.refusal import Attempts, Histories, ask, joined
+from langgraph_patch.graph.refusal import Attempts, Histories, Question, answer, joined
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
-from langgraph_patch.graph.state import are_identical, messages_in, stream_results
+from langgraph_patch.graph.state import (
+    are_identical,
+    messages_in,
+    new_messages,
+    stream_results,
+)
 from langgraph_patch.graph.truncation import TruncationGuard
-from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.placeholders import Placeholder
 
 try:
@@ -162,8 +166,8 @@ class PatchToolCallsMiddleware(_Base):
             stream_results(config, [repair.patch])
         if damage is not None or not are_identical(request.messages, history):
             request = yield from self._repaired(request, repair, config)
-        attempts = _attempts(request, config)
-        response = yield from self._asked(request, handler, config, attempts)
+        attempts = Attempts(_AgentQuestion(config, self._repairer, request, handler))
+        response: ModelResponse[Any] = yield from answer(attempts)
         for patch in attempts.patches.values():
             stored = repair.patch if repair is not None else Patch(history, (), history)
             if are_identical(patch.before, stored.messages) and runs_alone(config):
@@ -198,75 +202,60 @@ class PatchToolCallsMiddleware(_Base):
         writes, _ = yield from write_repairs(repairs, own, config, shown=shown)
         return ExtendedModelResponse(response, Command(update=writes)) if writes else response
 
-    # --- calls that the model did not finish writing --------------------------------------
 
-    def _asked(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Any],
-        config: RunnableConfig,
-        attempts: Attempts,
-    ) -> IOGenerator[ModelResponse[Any]]:
-        """The response of the model, asked once more if its message is unusable."""
-        response, guard = yield from _guarded(handler, request, config, attempts)
-        request = _with_histories(request, attempts.histories)
-        last = _last(response)
-        if not guard.asks_again(last):
-            return self._with_incomplete_answered(request, response)
-        turn: list[BaseMessage] = []
-        if last.invalid_tool_calls:
-            history = self._repairer.close_calls([*request.messages, last])
-            request = request.override(messages=cast("list[AnyMessage]", history))
-            turn = last_turn(history)
-        again = _attempts(request, config)
-        response, guard = yield from _guarded(handler, request, config, again)
-        guard.asks_again(_last(response), asked=True)
-        response = self._with_incomplete_answered(request, response)
-        return replace(response, result=[*turn, *response.result])
+@dataclass(slots=True)
+class _AgentQuestion(Question):
+    """What the middleware asks the model: the handler is called with a request.
 
-    def _with_incomplete_answered(
-        self, request: ModelRequest[Any], response: ModelResponse[Any]
-    ) -> ModelResponse[Any]:
-        """The response, with a placeholder for each incomplete call beside complete ones.
+    Attributes:
+        repairer: The repairer of the history.
+        asked: The request.
+        handler: Calls the model.
+    """
 
-        Otherwise `create_agent` answers them before the next model call, with a text of its own.
+    repairer: Repairer
+    asked: ModelRequest[Any]
+    handler: Callable[[ModelRequest[Any]], Any]
+
+    @property
+    def _history(self) -> list[BaseMessage]:
+        return cast("list[BaseMessage]", self.asked.messages)
+
+    def histories(self) -> Histories:
+        """The history in the request."""
+        return {_HISTORY: self._history}
+
+    def with_histories(self, histories: Histories) -> _AgentQuestion:
+        """The request with another history."""
+        messages = cast("list[AnyMessage]", histories.get(_HISTORY, self._history))
+        return replace(self, asked=self.asked.override(messages=messages))
+
+    def request(self) -> IORequest:
+        """Call the model."""
+        return IORequest(lambda: self.handler(self.asked), lambda: self.handler(self.asked))
+
+    def corrected(self, output: Any, guard: TruncationGuard) -> ModelResponse[Any]:
+        """The response without truncated calls.
+
+        It has a placeholder for each incomplete call beside complete ones: otherwise `create_agent`
+        answers them before the next model call, with a text of its own.
         """
-        last = _last(response)
-        if not (isinstance(last, AIMessage) and last.tool_calls and last.invalid_tool_calls):
-            return response
-        answers = self._repairer.results_of_incomplete_calls([*request.messages, last])
-        return replace(response, result=[*response.result, *answers])
+        response = ModelResponse(result=[output]) if isinstance(output, AIMessage) else output
+        result = guard.corrected(response.result, [_HISTORY])
+        last = result[-1] if result else None
+        if isinstance(last, AIMessage) and last.tool_calls and last.invalid_tool_calls:
+            closed = self.repairer.closed([*self._history, last], leaves_open=True)
+            result = [*result, *new_messages(closed)]
+        return replace(response, result=result)
 
+    def message(self, output: ModelResponse[Any]) -> BaseMessage | None:
+        """The last message of the response."""
+        return output.result[-1] if output.result else None
 
-def _last(response: ModelResponse[Any]) -> BaseMessage | None:
-    return response.result[-1] if response.result else None
+    def closed(self, output: ModelResponse[Any], message: AIMessage) -> Histories:  # noqa: ARG002 - of every form
+        """The history behind the message."""
+        return {_HISTORY: self.repairer.closed([*self._history, message]).messages}
 
-
-def _guarded(
-    handler: Callable[[ModelRequest[Any]], Any],
-    request: ModelRequest[Any],
-    config: RunnableConfig,
-    attempts: Attempts,
-) -> IOGenerator[tuple[ModelResponse[Any], TruncationGuard]]:
-    """The response of the model, without truncated calls, and the guard that corrected it."""
-
-    def calling(histories: Histories) -> IORequest:
-        sent = _with_histories(request, histories)
-        return IORequest(lambda: handler(sent), lambda: handler(sent))
-
-    response, guard = yield from ask(attempts, config, calling)
-    if isinstance(response, AIMessage):
-        response = ModelResponse(result=[response])
-    return replace(response, result=guard.corrected(response.result, ["messages"])), guard
-
-
-def _attempts(request: ModelRequest[Any], config: RunnableConfig) -> Attempts:
-    """The requests that are made of the history in a request."""
-    return Attempts(config, lambda: {_HISTORY: cast("list[BaseMessage]", request.messages)})
-
-
-def _with_histories(request: ModelRequest[Any], histories: Histories) -> ModelRequest[Any]:
-    """The request with another history; the same object if there is none."""
-    if _HISTORY not in histories:
-        return request
-    return request.override(messages=cast("list[AnyMessage]", histories[_HISTORY]))
+    def with_turns(self, output: ModelResponse[Any], turns: Histories) -> ModelResponse[Any]:
+        """The response behind the first message and its placeholders."""
+        return replace(output, result=[*turns.get(_HISTORY, ()), *output.result])

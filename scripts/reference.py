@@ -60,7 +60,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "Patch",
         "Change",
         "is_placeholder",
-        "history.ids.PLACEHOLDER_KEY",
+        "history.fields.PLACEHOLDER_KEY",
         "set_language",
         TYPES,
         "history.placeholders.Placeholder",

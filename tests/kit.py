@@ -19,6 +19,7 @@ import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -248,58 +249,11 @@ def loop(
     return builder
 
 
-def _hand_built(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-    return with_patching(loop(model, tools).compile(checkpointer=saver), **options)
-
-
-def _recorded(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-    return _hand_built(model, tools, saver, record=True, **options)
-
-
-def _send(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-    graph = loop(model, tools, router=send_each).compile(checkpointer=saver)
-    return with_patching(graph, **options)
-
-
-def _react(version: str) -> Callable[..., Any]:
-    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="create_react_agent has been moved")
-            graph = create_react_agent(model, tools, version=version, checkpointer=saver)
-        return with_patching(graph, **options)
-
-    return build
-
-
-def _create_agent(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-    return with_patching(create_agent(model, tools, checkpointer=saver), **options)
-
-
-def _middleware(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-    patch = PatchToolCallsMiddleware(**options)
-    return create_agent(model, tools, middleware=[patch], checkpointer=saver)
-
-
-KINDS: dict[str, Callable[..., Any]] = {
-    "hand_built": _hand_built,
-    "recorded": _recorded,
-    "send": _send,
-    "react_v1": _react("v1"),
-    "react_v2": _react("v2"),
-    "create_agent": _create_agent,
-    "middleware": _middleware,
-}
-"""Each makes a graph of a model, tools, a checkpointer and options of `with_patching`."""
-
-OWN_TASKS = ("recorded", "send", "react_v2", "create_agent", "middleware")
-"""The kinds in which each call is a task of its own, so that results beside a pause are stored."""
-
-
-def _bare_loop(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+def _loop(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
     return loop(model, tools, **options).compile(checkpointer=saver)
 
 
-def _bare_react(version: Any) -> Callable[..., Any]:
+def _react(version: Any) -> Callable[..., Any]:
     def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="create_react_agent has been moved")
@@ -308,17 +262,35 @@ def _bare_react(version: Any) -> Callable[..., Any]:
     return build
 
 
-def _bare_agent(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+def _create_agent(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
     return create_agent(model, tools, checkpointer=saver, **options)
 
 
 BARE: dict[str, Callable[..., Any]] = {
-    "hand_built": _bare_loop,
-    "react_v1": _bare_react("v1"),
-    "react_v2": _bare_react("v2"),
-    "create_agent": _bare_agent,
+    "hand_built": _loop,
+    "react_v1": _react("v1"),
+    "react_v2": _react("v2"),
+    "create_agent": _create_agent,
 }
-"""The same kinds without patching, with options of `loop` or of the prebuilt agent."""
+"""Each makes a graph of a model, tools, a checkpointer and options of `loop` or of the agent."""
+
+
+def _patched(build: Callable[..., Any], **always: Any) -> Callable[..., Any]:
+    """What is built, patched; with options of `with_patching`, of which some are given always."""
+    return lambda *parts, **options: with_patching(build(*parts), **always, **options)
+
+
+def _middleware(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    return _create_agent(model, tools, saver, middleware=[PatchToolCallsMiddleware(**options)])
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    **{kind: _patched(build) for kind, build in BARE.items()},
+    "recorded": _patched(_loop, record=True),
+    "send": _patched(partial(_loop, router=send_each)),
+    "middleware": _middleware,
+}
+"""The same and others, patched, with options of `with_patching`."""
 
 
 # --- agents that are nodes ------------------------------------------------------------------
@@ -339,35 +311,33 @@ def above(*nodes: Any, state: Any = MessagesState) -> StateGraph[Any]:
 
 
 def _as_node(*, levels: int = 1, after: Sequence[Any] = ()) -> Callable[..., Any]:
-    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    def build(model: Any, tools: Any, saver: Any) -> Any:
         graph: Any = create_agent(model, tools)
         for _ in range(levels - 1):
             graph = above(graph).compile()
-        return with_patching(above(*after, graph).compile(checkpointer=saver), **options)
+        return above(*after, graph).compile(checkpointer=saver)
 
-    return build
+    return _patched(build)
 
 
 def _loop_as_node(state: Any = MessagesState) -> Callable[..., Any]:
-    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-        graph = above(loop(model, tools, state=state).compile(), state=state)
-        return with_patching(graph.compile(checkpointer=saver), record=True, **options)
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        agent = loop(model, tools, state=state).compile()
+        return above(agent, state=state).compile(checkpointer=saver)
 
-    return build
-
-
-def _react_as_node(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="create_react_agent has been moved")
-        graph = create_react_agent(model, tools)
-    return with_patching(above(graph).compile(checkpointer=saver), **options)
+    return _patched(build, record=True)
 
 
-def _swarm(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+@_patched
+def _react_as_node(model: Any, tools: Any, saver: Any) -> Any:
+    return above(BARE["react_v2"](model, tools, None)).compile(checkpointer=saver)
+
+
+@_patched
+def _swarm(model: Any, tools: Any, saver: Any) -> Any:
     alice = create_agent(model, tools, name="alice")
     bob = create_agent(StrictModel(), [], name="bob")
-    graph = create_swarm([alice, bob], default_active_agent="alice").compile(checkpointer=saver)
-    return with_patching(graph, **options)
+    return create_swarm([alice, bob], default_active_agent="alice").compile(checkpointer=saver)
 
 
 def calling(agent: Any) -> RunnableLambda[Any, Any]:
@@ -382,21 +352,21 @@ def calling(agent: Any) -> RunnableLambda[Any, Any]:
     return RunnableLambda(call, acall, name="calling")
 
 
-def _called(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+@_patched
+def _called(model: Any, tools: Any, saver: Any) -> Any:
     agent = with_patching(create_agent(model, tools))
-    graph = above(calling(agent), model_node(model)).compile(checkpointer=saver)
-    return with_patching(graph, **options)
+    return above(calling(agent), model_node(model)).compile(checkpointer=saver)
 
 
-def _supervisor(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+@_patched
+def _supervisor(model: Any, tools: Any, saver: Any) -> Any:
     """The boss and its worker have one model: it hands over first."""
     handover = {"name": "transfer_to_node1", "args": {}, "id": "h1", "type": "tool_call"}
     model.script.insert(0, AIMessage("", tool_calls=[handover]))
     worker = with_patching(create_agent(model, tools, name="node1"))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="create_react_agent has been moved")
-        builder = create_supervisor([worker], model=model)
-    return with_patching(builder.compile(checkpointer=saver), **options)
+        return create_supervisor([worker], model=model).compile(checkpointer=saver)
 
 
 NESTED: dict[str, Callable[..., Any]] = {

@@ -8,6 +8,7 @@ import sqlite3
 import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
@@ -159,8 +160,9 @@ def test_bad_input_is_said_and_exit_code_2(cli, path, tmp_path):
 
 
 def test_the_version(cli):
-    """It is that of the package."""
+    """It is that of the package and of its distribution."""
     assert cli("--version")[:2] == (0, f"langgraph-patch {langgraph_patch.__version__}\n")
+    assert langgraph_patch.__version__ == version("langgraph-patch")
 
 
 # --- where the database is ---------------------------------------------------------------

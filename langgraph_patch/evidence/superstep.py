@@ -38,7 +38,7 @@ from langgraph_patch._langgraph_storage import (
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.writes import returned_messages, written_messages
 from langgraph_patch.history.calls import Call, read_calls
-from langgraph_patch.history.damaged_fields import corrected
+from langgraph_patch.history.fields import corrected
 
 _OF_UNFINISHED = (INTERRUPT, ERROR, ERROR_SOURCE, RESUME, RETURN)
 """What a task may write before its node returns."""

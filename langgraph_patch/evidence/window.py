@@ -26,8 +26,7 @@ from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.superstep import Superstep, Task, superstep_of
 from langgraph_patch.evidence.writes import fold
 from langgraph_patch.history.calls import UNFINISHED, Call, read_calls
-from langgraph_patch.history.damaged_fields import corrected
-from langgraph_patch.history.ids import valid_name
+from langgraph_patch.history.fields import corrected, valid_name
 from langgraph_patch.history.patch import as_messages
 
 # --- supersteps -------------------------------------------------------------------------------

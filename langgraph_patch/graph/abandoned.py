@@ -35,10 +35,9 @@ from langgraph_patch.evidence.nested import AbandonedTurn, read_abandoned_turns,
 from langgraph_patch.evidence.superstep import Superstep, Task
 from langgraph_patch.evidence.window import Reader, called_in
 from langgraph_patch.graph.repairer import Repair, Repairer
-from langgraph_patch.history.changes import Change
-from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of
+from langgraph_patch.history.changes import Change, Patch
+from langgraph_patch.history.fields import PLACEHOLDER_KEY, digest_of
 from langgraph_patch.history.pairing import read_history
-from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.placeholders import HIDDEN_ID
 from langgraph_patch.history.texts import shortened, turn_texts
 
@@ -174,7 +173,8 @@ def repair_with_turns(
     for record in told.values():
         added.append(record.message)
         changes.append(_restored(record.message, index))
-    whole = repairer.read_all([*history[:index], *added, *history[index:]], look_again=True)
+    messages = [*history[:index], *added, *history[index:]]
+    whole = read_history(messages, leaves_open=repairer.leaves_open, look_again=True)
     made = yield from repairer.repair(whole, config, restore=True)
     for change in made.patch.changes:
         after = change.index - len(added)  # what an input changes of a turn has the place of it

@@ -31,7 +31,7 @@ from langgraph_patch._langgraph_graphs import (
     sends_each_call,
     tool_messages_key,
 )
-from langgraph_patch.graph.entry import PatchNode
+from langgraph_patch.graph.entry import RepairNode
 
 MODEL_NODES = ("agent", "model")
 """The names of the model node in LangGraph's and LangChain's prebuilt agents."""
@@ -70,7 +70,7 @@ class CoveredNode:
     def may_call_a_model(self) -> bool:
         """Whether `model_node` may name it."""
         return self.tool_node is None and not isinstance(
-            self.runnable, CompiledStateGraph | PatchNode
+            self.runnable, CompiledStateGraph | RepairNode
         )
 
 
@@ -94,7 +94,7 @@ def cover(
         path = prefix + name
         tool_node = tool_node_in(runnable)
         read = keys & set(keys_read_by(builder, name))
-        if tool_node is not None or isinstance(runnable, PatchNode):
+        if tool_node is not None or isinstance(runnable, RepairNode):
             read = set()
         answers_all = name == ENDS_CALLS or not model_nodes.isdisjoint((name, path))
         models = read if answers_all else read & _model_keys(builder, name, keys)

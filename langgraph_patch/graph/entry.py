@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, TypedDict
 
 from langchain_core.messages import BaseMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START, StateGraph
 from langgraph.types import CachePolicy
 
@@ -39,12 +39,11 @@ from langgraph_patch._langgraph_graphs import (
     take_edges,
     take_routers,
 )
-from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
+from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
 from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.abandoned import NAME, Abandoned, abandoned_turns, repair_with_turns
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
-from langgraph_patch.graph.router import Router
 from langgraph_patch.graph.state import (
     get_value,
     history_after,
@@ -61,7 +60,53 @@ logger: logging.Logger = logging.getLogger("langgraph_patch")
 # --- the repair node ------------------------------------------------------------------------
 
 
-class PatchNode(GeneratorRunnable):
+class RepairNode(GeneratorRunnable):
+    """A graph node that repairs histories, and writes nothing if they are valid.
+
+    Args:
+        repairers: One for each history.
+        builder: The graph, whose agents may have turns that are to be added. Default: None.
+    """
+
+    name: str | None = NAME
+
+    def __init__(self, repairers: Sequence[Repairer], builder: Any = None) -> None:
+        self._repairers, self._builder = repairers, builder
+
+    def repairers_at(self, config: RunnableConfig) -> Sequence[Repairer]:  # noqa: ARG002 - for others
+        """The repairer of each history in a run."""
+        return self._repairers
+
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
+        """The state update that repairs the histories; None if there is nothing to repair."""
+        repairs = []
+        for repairer in self.repairers_at(config):
+            history = messages_in(input, repairer.messages_key)
+            if history and (repair := (yield from self._repair(repairer, history, config))):
+                repairs.append((repairer, repair))
+        shown = output_keys(self._builder) if self._builder else channels_of(config)
+        update, patches = yield from write_repairs(repairs, {}, config, shown=shown)
+        stream_results(config, patches)
+        return update or None
+
+    def _repair(
+        self, repairer: Repairer, history: list[BaseMessage], config: RunnableConfig
+    ) -> IOGenerator[Repair | None]:
+        """The repair of a history; None if there is nothing to repair."""
+        turns = yield from abandoned_turns(repairer, history, config, self._builder)
+        if isinstance(turns, Abandoned):
+            return (yield from repair_with_turns(repairer, history, turns, config))
+        if turns is not None:
+            if repairer.recover == "required":
+                raise turns
+            logger.warning("%s What agents that are nodes did is not added.", turns)
+        damage = repairer.read(history, look_again=True)
+        if damage is None:
+            return None
+        return (yield from repairer.repair(damage, config, restore=True))
+
+
+class PatchNode(RepairNode):
     """A graph node that repairs the tool-call history of the state.
 
     It writes nothing if the history is valid. Place it directly before the model, or let
@@ -117,10 +162,6 @@ class PatchNode(GeneratorRunnable):
         ['ai', 'tool', 'human', 'ai']
     """
 
-    name: str | None = NAME
-    _output_keys: Collection[str] = ()
-    _builder: Any = None
-
     def __init__(
         self,
         *,
@@ -130,19 +171,15 @@ class PatchNode(GeneratorRunnable):
         reconcile: Mapping[str, Lookup] | None = None,
         on_patch: OnPatch | None = None,
     ) -> None:
-        self._repairers: Sequence[Repairer] = [
-            Repairer(
-                placeholder=placeholder,
-                messages_key=messages_key,
-                recover=recover,
-                reconcile=reconcile,
-                on_patch=on_patch,
-            )
-        ]
-
-    def repairers_at(self, config: RunnableConfig) -> Sequence[Repairer]:  # noqa: ARG002 - for others
-        """The repairer of each history in a run."""
-        return self._repairers
+        repairer = Repairer(
+            placeholder=placeholder,
+            messages_key=messages_key,
+            recover=recover,
+            reconcile=reconcile,
+            on_patch=on_patch,
+        )
+        super().__init__([repairer])
+        self._messages_key = messages_key
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """The state update that repairs the history; None if there is nothing to repair.
@@ -156,58 +193,25 @@ class PatchNode(GeneratorRunnable):
             MessagesError: If the value of that key is not a list of messages.
             EvidenceError: If the checkpointer raises an error and `recover="required"`.
         """
-        self._check_place(config)
-        repairs = []
-        for repairer in self.repairers_at(config):
-            history = messages_in(input, repairer.messages_key)
-            if history is None:
-                self._check(repairer.messages_key, input, config)
-            elif repair := (yield from self._repair(repairer, history, config)):
-                repairs.append((repairer, repair))
-        shown = self._output_keys or channels_of(config)
-        update, patches = yield from write_repairs(repairs, {}, config, shown=shown)
-        stream_results(config, patches)
-        return update or None
-
-    def _repair(
-        self, repairer: Repairer, history: list[BaseMessage], config: RunnableConfig
-    ) -> IOGenerator[Repair | None]:
-        """The repair of a history; None if there is nothing to repair."""
-        turns = yield from abandoned_turns(repairer, history, config, self._builder)
-        if isinstance(turns, Abandoned):
-            return (yield from repair_with_turns(repairer, history, turns, config))
-        if turns is not None:
-            if repairer.recover == "required":
-                raise turns
-            logger.warning("%s What agents that are nodes did is not added.", turns)
-        damage = repairer.read(history, look_again=True)
-        if damage is None:
-            return None
-        return (yield from repairer.repair(damage, config, restore=True))
-
-    def _check_place(self, config: RunnableConfig) -> None:
-        """Raise an error if the node does not run alone, or if a function calls it."""
         if not runs_alone(config) or is_called_by_node(config, self):
             raise GraphError(
                 f"The patch node in {node_of(config)!r} runs beside another node, or a function "
                 f"calls it: add it as a node of its own that runs alone, before the model. In a "
                 f"function use patch_messages or patch_model."
             )
-
-    def _check(self, key: str, state: Any, config: RunnableConfig) -> None:
-        """Raise an error if the graph has no such key, or if its value is no list of messages."""
-        channels = channels_of(config)
+        key, channels = self._messages_key, channels_of(config)
         if channels and key not in channels:
             raise unknown_key_error(key, channels)
-        value = get_value(state, key)
+        value = get_value(input, key)
         if value is not None and not isinstance(value, list):
             try:
                 as_messages(value)
             except MessagesError as error:
                 raise MessagesError(f"State key {key!r}: {error}") from error
+        return (yield from super().run(input, config))
 
 
-class EntryNode(PatchNode):
+class EntryNode(RepairNode):
     """The repair node of a patched graph: it repairs all its histories.
 
     Beside a node that a client's `goto` started it repairs nothing. It leaves calls at the end of a
@@ -223,8 +227,7 @@ class EntryNode(PatchNode):
     def __init__(
         self, repairers: Sequence[Repairer], builder: Any, *, leads_to_models: bool
     ) -> None:
-        self._repairers, self._builder = repairers, builder
-        self._output_keys = output_keys(builder)
+        super().__init__(repairers, builder)
         self._leads_to_models = leads_to_models
         self._with_open_calls = [replace(each, leaves_open=True) for each in repairers]
 
@@ -233,18 +236,74 @@ class EntryNode(PatchNode):
         are_abandoned = self._leads_to_models and input_ended_tasks(config)
         return self._repairers if are_abandoned else self._with_open_calls
 
-    def _check_place(self, config: RunnableConfig) -> None:
-        """Accept any place: `run` knows what to do."""
-
-    def _check(self, *_: Any) -> None:
-        """Accept any value: of several keys, one may have no history."""
-
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """Repair all histories."""
         return (yield from super().run(input, config)) if runs_alone(config) else None
 
+    def is_needed(self, state: Any, config: RunnableConfig) -> IOGenerator[bool]:
+        """Whether a history is to be repaired; asked at START."""
+        repairers = self.repairers_at(config)
+        histories = [(each, history_after(state, each.messages_key, config)) for each in repairers]
+        if any(each.read(found, look_again=True) for each, found in histories if found):
+            return True
+        for repairer, history in histories if input_ended_tasks(config) else ():
+            turns = yield from abandoned_turns(repairer, history, config, self._builder)
+            if turns is not None:  # an error too: the node says so, and START would not run again
+                return True
+        return False
+
 
 # --- the entry check -------------------------------------------------------------------------
+
+
+class Router(GeneratorRunnable):
+    """A router that may lead elsewhere than another one. It adds no run to traces.
+
+    Args:
+        onward: The other router, or where an edge led.
+        name: Its name, if `onward` is no router.
+    """
+
+    def __init__(self, onward: Any, name: str) -> None:
+        self.name = onward.name if isinstance(onward, Runnable) else name
+        self._onward = onward
+
+    def onward(self, input: Any, config: RunnableConfig) -> IOGenerator[Any]:
+        """Where the other router leads."""
+        if not isinstance(self._onward, Runnable):
+            return self._onward
+        return (yield from call_method(self._onward, "invoke", input, config))
+
+
+class _EntryCheck(Router):
+    """A router of START that leads to the repair node, if a history is to be repaired.
+
+    Args:
+        onward: The router before, or where an edge led.
+        name: Its name, if `onward` is no router.
+        node: The repair node.
+        keys: The state keys, if a router reads the whole input: behind the repair, it would not
+            find a key that only the input has. Default: None.
+    """
+
+    def __init__(
+        self, onward: Any, name: str, node: EntryNode, keys: frozenset[str] | None = None
+    ) -> None:
+        super().__init__(onward, name)
+        self._node, self._keys = node, keys
+
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
+        """Where to go. All edges from START agree."""
+        if (yield from self._node.is_needed(input, config)) and not self._reads_more(config):
+            return NAME
+        return (yield from self.onward(input, config))
+
+    def _reads_more(self, config: RunnableConfig) -> bool:
+        """Whether the input has a key that the state does not have, and a router may read it."""
+        if self._keys is None:
+            return False
+        run_input = values_of(config, [START], fresh=False).get(START)
+        return isinstance(run_input, dict) and not run_input.keys() <= self._keys
 
 
 def add_entry_check(
@@ -260,44 +319,27 @@ def add_entry_check(
         models: The model nodes. Default: none are known.
     """
     leads_to_models = (nodes_after(builder, START) or {""}) <= set(models)
-    keys = {repairer.messages_key: list for repairer in repairers}
-    history: type = TypedDict("HistoryView", keys)  # type: ignore[misc]  # the keys are an option
+    histories = {repairer.messages_key: list for repairer in repairers}
+    history: type = TypedDict("HistoryView", histories)  # type: ignore[misc]  # the keys are an option
     targets, branches = take_edges(builder, START), take_routers(builder, START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
     node = EntryNode(repairers, builder, leads_to_models=leads_to_models)
     builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
-
-    # Behind the repair, a router of START would not find a key that only the input has.
-    known = frozenset(schema_keys(builder))
     reads_input = any(parts_of_branch(each)[2] is None for each in branches.values())
-
-    def check(state: Any, config: RunnableConfig) -> IOGenerator[str | None]:
-        """The repair node, if a history is to be repaired. All edges from START agree."""
-        own = node.repairers_at(config)
-        histories = [(each, history_after(state, each.messages_key, config)) for each in own]
-        needed = any(each.read(found, look_again=True) for each, found in histories if found)
-        for repairer, history in histories if not needed and input_ended_tasks(config) else ():
-            # If the checkpoints cannot be read, the node says so: START would not run again.
-            turns = yield from abandoned_turns(repairer, history, config, builder)
-            needed = needed or turns is not None
-        if needed and reads_input:
-            run_input = values_of(config, [START], fresh=False).get(START)
-            needed = not (isinstance(run_input, dict) and run_input.keys() - known)
-        return NAME if needed else None
-
+    keys = frozenset(schema_keys(builder)) if reads_input else None
     for target in targets:
         builder.add_edge(NAME, target)
     if targets:
-        router = Router(targets, NAME, before=check)
-        builder.add_conditional_edges(START, router, [NAME, *targets])
+        check = _EntryCheck(targets, NAME, node, keys)
+        builder.add_conditional_edges(START, check, [NAME, *targets])
         read_by_branches(builder, START, history)
     for label, branch in branches.items():
         path, ends, schema = parts_of_branch(branch)
         put_branch(builder, NAME, label, branch, input_schema=schema or builder.state_schema)
         checked_ends = {**ends, NAME: NAME} if ends is not None else None
-        router = Router(path, label, before=check)
-        put_branch(builder, START, label, branch, path=router, ends=checked_ends)
+        check = _EntryCheck(path, label, node, keys)
+        put_branch(builder, START, label, branch, path=check, ends=checked_ends)
 
 
 patch_node: PatchNode = PatchNode()

@@ -18,7 +18,7 @@ finished call again, and gives each answer to its own call.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, cast
 
 from langchain_core.messages import AIMessage
@@ -36,7 +36,6 @@ from langgraph_patch._langgraph_graphs import (
     has_cache,
     input_of_node,
     is_started_by_edges,
-    node_runnables,
     parts_of_branch,
     put_branch,
     route_edge,
@@ -47,8 +46,7 @@ from langgraph_patch._langgraph_graphs import (
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import GraphError
-from langgraph_patch.graph.coverage import tool_node_in
-from langgraph_patch.graph.router import After, Router
+from langgraph_patch.graph.entry import Router
 from langgraph_patch.graph.state import history_after, messages_in, open_calls
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 
@@ -58,21 +56,22 @@ PLACE: Final = "langgraph_patch"
 """The key of a call that a `Send` of this module carries: its index among those of its message."""
 
 
-def recordable(builder: StateGraph[Any, Any, Any, Any], nodes: Iterable[str]) -> dict[str, str]:
-    """Those of these nodes with a `ToolNode` whose calls are to be sent one by one.
+def recordable(
+    builder: StateGraph[Any, Any, Any, Any], tool_nodes: Mapping[str, ToolNode]
+) -> dict[str, str]:
+    """The nodes with a `ToolNode` whose calls are to be sent one by one.
 
     A node whose calls are sent already stays as it is. A WARNING names each other one.
 
     Args:
         builder: The graph.
-        nodes: The names of nodes that are a `ToolNode`.
+        tool_nodes: The `ToolNode` of each node that is one.
 
     Returns:
         The state key of the history that each of them reads, by its name.
     """
     keys: dict[str, str] = {}
-    for node in nodes:
-        tool_node = tool_node_in(node_runnables(builder)[node])
+    for node, tool_node in tool_nodes.items():
         if sends_each_call(builder, node):
             continue
         if reason := _why_not(builder, node, tool_node):
@@ -87,7 +86,7 @@ def recordable(builder: StateGraph[Any, Any, Any, Any], nodes: Iterable[str]) ->
     return keys
 
 
-def _why_not(builder: Any, node: str, tool_node: ToolNode | None) -> str | None:
+def _why_not(builder: Any, node: str, tool_node: ToolNode) -> str | None:
     """Why the calls of a `ToolNode` cannot be sent one by one; None if they can."""
     if type(tool_node) is not ToolNode:
         return "is a subclass of ToolNode"
@@ -111,12 +110,10 @@ def fan_out(builder: StateGraph[Any, Any, Any, Any], keys: Mapping[str, str]) ->
         _move_routers_behind(builder, node)
     for source, name, branch in branches_into(builder, keys):
         path, ends, _ = parts_of_branch(branch)
-        router = Router(path, name, after=_send_each(keys, ends))
-        put_branch(builder, source, name, branch, path=router)
+        put_branch(builder, source, name, branch, path=_SendEach(path, name, keys, ends))
     for source, target in sorted(builder.edges):
         if target in keys:
-            name = f"each call of {target}"
-            router = Router(target, name, after=_send_each(keys, None))
+            router = _SendEach(target, f"each call of {target}", keys)
             route_edge(builder, source, target, router)
 
 
@@ -145,26 +142,34 @@ class _Nothing(GeneratorRunnable):
 # --- before the tool node ------------------------------------------------------------------
 
 
-def _send_each(keys: Mapping[str, str], ends: Mapping[Any, str] | None) -> After:
-    """What makes a `Send` for each open call of every `ToolNode` to which a router leads.
+class _SendEach(Router):
+    """A router that makes a `Send` for each open call of every `ToolNode` to which it leads.
 
     Args:
+        onward: The router before, or where an edge led.
+        name: Its name, if `onward` is no router.
         keys: The `ToolNode`s, and the state key of the history that each of them reads.
-        ends: The node for each label that the router returns, or None.
+        ends: The node for each label that the router returns. Default: it returns nodes.
     """
 
-    def sends(target: Any, state: Any, config: RunnableConfig) -> list[Any]:
-        node = target if isinstance(target, Send) else (ends or {}).get(target, target)
-        if isinstance(node, Send) or node not in keys:
-            return [target]
-        calls = open_calls(history_after(state, keys[node], config) or [])
-        return [Send(node, [{**call, PLACE: i}]) for i, call in calls.items()] or [target]
+    def __init__(
+        self, onward: Any, name: str, keys: Mapping[str, str], ends: Mapping[Any, str] | None = None
+    ) -> None:
+        super().__init__(onward, name)
+        self._keys, self._ends = keys, ends or {}
 
-    def send_each(result: Any, state: Any, config: RunnableConfig) -> list[Any]:
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[list[Any]]:
+        """Where to go."""
+        result = yield from self.onward(input, config)
         targets = result if isinstance(result, list | tuple) else [result]
-        return [each for target in targets for each in sends(target, state, config)]
+        return [each for target in targets for each in self._sends(target, input, config)]
 
-    return send_each
+    def _sends(self, target: Any, state: Any, config: RunnableConfig) -> list[Any]:
+        node = target if isinstance(target, Send) else self._ends.get(target, target)
+        if isinstance(node, Send) or node not in self._keys:
+            return [target]
+        calls = open_calls(history_after(state, self._keys[node], config) or [])
+        return [Send(node, [{**call, PLACE: i}]) for i, call in calls.items()] or [target]
 
 
 # --- the tool node -------------------------------------------------------------------------
@@ -189,7 +194,7 @@ def recorded_tool_node(schema: type[Any], keys: Collection[str], node: ToolNode)
     messages_key = tool_messages_key(node)
 
     def with_state(value: Any, config: RunnableConfig) -> Any:
-        """The input of the node for a call that `_send_each` sent; None to run nothing."""
+        """The input of the node for a call that `_SendEach` sent; None to run nothing."""
         call = value[0] if isinstance(value, list) and len(value) == 1 else None
         if not (isinstance(call, dict) and PLACE in call):
             return value if _has_open_calls(value, messages_key) else None

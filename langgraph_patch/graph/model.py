@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from langchain_core.language_models import LanguageModelInput
-from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableConfig
 
@@ -23,9 +24,10 @@ from langgraph_patch._sansio import (
 )
 from langgraph_patch.errors import MessagesError, ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.refusal import Attempts, Histories, ask
+from langgraph_patch.graph.refusal import Attempts, Histories, Question, answer
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
-from langgraph_patch.graph.truncation import TruncationGuard, is_guarded
+from langgraph_patch.graph.truncation import is_guarded
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.patch import as_messages
 from langgraph_patch.history.placeholders import Placeholder
 
@@ -153,39 +155,21 @@ class PatchedModel(GeneratorRunnable):
         self, input: LanguageModelInput, config: RunnableConfig, **kwargs: Any
     ) -> IOGenerator[Any]:
         """Call the model with a valid history; no truncated call is left in its answer."""
-        repaired = yield from self._repaired(input)
+        question = yield from self._question(input, config, kwargs)
         if is_guarded():  # by a patched node: it may ask again
-            return (yield method_request(self._model, "invoke", repaired, config, **kwargs))
-        answer, guard, repaired = yield from self._asked(repaired, config, kwargs)
-        if not guard.asks_again(answer):
-            return answer
-        if answer.invalid_tool_calls:
-            messages = [HumanMessage(repaired)] if isinstance(repaired, str) else repaired
-            repaired = self._repairer.close_calls([*(_messages_of(messages) or []), answer])
-        again: RunnableConfig = {**config, "run_id": None}
-        answer, guard, _ = yield from self._asked(repaired, again, kwargs)
-        guard.asks_again(answer, asked=True)
-        return answer
+            return (yield question.request())
+        return (yield from answer(Attempts(question)))
 
-    def _asked(
+    def _question(
         self, input: LanguageModelInput, config: RunnableConfig, kwargs: Mapping[str, Any]
-    ) -> IOGenerator[tuple[Any, TruncationGuard, LanguageModelInput]]:
-        """The answer of the model, the guard, and the input that it answered."""
-        attempts = _attempts(input)
-
-        def request(histories: Histories) -> IORequest:
-            sent, used = _next(input, config, histories)
-            return method_request(self._model, "invoke", sent, used, **kwargs)
-
-        answer, guard = yield from ask(attempts, current_config(), request)
-        self._report(attempts)
-        return answer, guard, _next(input, config, attempts.histories)[0]
-
-    def _report(self, attempts: Attempts) -> None:
-        """Call `on_patch` with what was repaired after a refusal; nothing stores it."""
-        for patch in attempts.patches.values():
-            if self._repairer.on_patch is not None:
-                self._repairer.on_patch(patch, current_config())
+    ) -> IOGenerator[_ModelQuestion]:
+        """The call of the model with a valid history."""
+        own_config = current_config()
+        messages = _messages_of(input)
+        if messages is not None:
+            repaired = yield from self._repairer.repaired(messages, own_config, report=True)
+            input = input if repaired is messages else repaired
+        return _ModelQuestion(own_config, self._model, self._repairer, input, config, kwargs)
 
     def stream(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
@@ -212,21 +196,15 @@ class PatchedModel(GeneratorRunnable):
 
         A refusal comes before it.
         """
-        repaired = yield from self._repaired(input)
-        attempts = _attempts(repaired)
+        question = yield from self._question(input, config, kwargs)
+        attempts = Attempts(replace(question, is_streamed=True))
         while True:
-            sent, used = _next(repaired, config, attempts.histories)
-            stream = partial(self._model.stream, sent, used, **kwargs)
-            astream = partial(self._model.astream, sent, used, **kwargs)
             try:
-                opened: tuple[list[Any], Any] = yield IORequest(
-                    partial(_open, stream), partial(_aopen, astream)
-                )
+                opened: tuple[list[Any], Any] = yield attempts.question.request()
             except Exception as error:  # noqa: BLE001 - it is raised below, if it is no refusal
                 failed = error if is_guarded() else attempts.refused(error)
             else:
                 attempts.report()
-                self._report(attempts)
                 return opened
             if failed is not None:
                 raise failed
@@ -249,14 +227,6 @@ class PatchedModel(GeneratorRunnable):
     def _remade(self, method: str, *args: Any, **kwargs: Any) -> PatchedModel:
         return PatchedModel(getattr(self._model, method)(*args, **kwargs), self._repairer)
 
-    def _repaired(self, input: LanguageModelInput) -> IOGenerator[LanguageModelInput]:
-        """The input with a valid history; the same object if it is valid, or a text."""
-        messages = _messages_of(input)
-        if messages is None:
-            return input
-        repaired = yield from self._repairer.repaired(messages, current_config(), report=True)
-        return input if repaired is messages else repaired
-
 
 def _open(stream: Callable[[], Iterator[Any]]) -> tuple[list[Any], Iterator[Any]]:
     chunks = stream()
@@ -270,21 +240,6 @@ async def _aopen(stream: Callable[[], AsyncIterator[Any]]) -> tuple[list[Any], A
     return [], chunks
 
 
-def _attempts(input: LanguageModelInput) -> Attempts:
-    """The requests that are made of the history in an input; one of a text."""
-    messages = _messages_of(input)
-    return Attempts(current_config(), lambda: {} if messages is None else {_HISTORY: messages})
-
-
-def _next(
-    input: LanguageModelInput, config: RunnableConfig, histories: Histories
-) -> tuple[LanguageModelInput, RunnableConfig]:
-    """The input and the config of a request; one that follows is a run of its own."""
-    if _HISTORY not in histories:
-        return input, config
-    return histories[_HISTORY], {**config, "run_id": None}
-
-
 def _messages_of(input: LanguageModelInput) -> list[BaseMessage] | None:
     """The messages of an input; None if it is a text, or nothing that a model accepts."""
     if isinstance(input, PromptValue):
@@ -293,3 +248,59 @@ def _messages_of(input: LanguageModelInput) -> list[BaseMessage] | None:
         return None if isinstance(input, str) else as_messages(input)
     except MessagesError:
         return None
+
+
+@dataclass(slots=True)
+class _ModelQuestion(Question):
+    """What `patch_model` asks: the model is called with an input.
+
+    Attributes:
+        model: The model.
+        repairer: The repairer of the history.
+        input: The input.
+        run_config: The config of the request.
+        kwargs: Its other arguments.
+        is_streamed: Whether the output is the first chunk of a stream, and the others.
+    """
+
+    model: Runnable[Any, Any]
+    repairer: Repairer
+    input: LanguageModelInput
+    run_config: RunnableConfig
+    kwargs: Mapping[str, Any]
+    is_streamed: bool = False
+
+    def histories(self) -> Histories:
+        """The history in the input; none in a text."""
+        messages = _messages_of(self.input)
+        return {} if messages is None else {_HISTORY: messages}
+
+    def with_histories(self, histories: Histories) -> _ModelQuestion:
+        """The input with another history. Its request is a run of its own."""
+        run_config: RunnableConfig = {**self.run_config, "run_id": None}
+        return replace(self, input=histories.get(_HISTORY, self.input), run_config=run_config)
+
+    def request(self) -> IORequest:
+        """Call the model."""
+        arguments = self.input, self.run_config
+        if not self.is_streamed:
+            return method_request(self.model, "invoke", *arguments, **self.kwargs)
+        stream = partial(self.model.stream, *arguments, **self.kwargs)
+        astream = partial(self.model.astream, *arguments, **self.kwargs)
+        return IORequest(partial(_open, stream), partial(_aopen, astream))
+
+    def message(self, output: Any) -> Any:
+        """The answer."""
+        return output
+
+    def closed(self, output: Any, message: AIMessage) -> Histories:  # noqa: ARG002 - for others
+        """The history behind the answer."""
+        text = [HumanMessage(self.input)] if isinstance(self.input, str) else []
+        history = text or self.histories().get(_HISTORY, [])
+        return {_HISTORY: self.repairer.closed([*history, message]).messages}
+
+    def report(self, patches: Iterable[Patch]) -> None:
+        """Call `on_patch`: nothing stores the repair."""
+        for patch in patches:
+            if self.repairer.on_patch is not None:
+                self.repairer.on_patch(patch, self.config)

@@ -1,6 +1,8 @@
-"""Ask a model again if its provider refused the history: known by its error, repaired, sent again.
+"""Ask a model, and once more: if its provider refuses the history, or its message is unusable.
 
-`Attempts` says what is sent; the node wrapper, the middleware and the patched model only send it.
+Three places call a model: the node wrapper, the middleware and `patch_model`. Each is a `Question`,
+and `answer` asks it. What a provider refused is repaired and sent again, at most twice; `Attempts`
+says what is sent.
 
 A refusal has status 400 or 422, or the integration could not build a request of the history. No
 integration is imported: each kind of error is known by its attributes.
@@ -20,14 +22,15 @@ langchain-mistralai 1.1.6 and langchain-aws 1.9.1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp
 
@@ -36,7 +39,7 @@ from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import PatchError, chain_of
 from langgraph_patch.graph.state import are_identical
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
-from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.plain_form import plain_form
 from langgraph_patch.history.refused import repair_refused
 
@@ -54,30 +57,130 @@ _MAX_NOTE = 500
 _SUSPENDS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
-# --- what is sent -----------------------------------------------------------------------------
+# --- what is asked ----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Question(ABC):
+    """A request to a model, as one of the places that call a model makes it.
+
+    Attributes:
+        config: The config of the node.
+    """
+
+    config: RunnableConfig
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the place has a patched history."""
+        return True
+
+    @abstractmethod
+    def histories(self) -> Histories:
+        """The histories in the request."""
+
+    @abstractmethod
+    def with_histories(self, histories: Histories) -> Self:
+        """The same question with these histories in the place of its own."""
+
+    @abstractmethod
+    def request(self) -> IORequest:
+        """The request."""
+
+    @abstractmethod
+    def message(self, output: Any) -> BaseMessage | None:
+        """The message of the model in an output; None if it cannot be read."""
+
+    @abstractmethod
+    def closed(self, output: Any, message: AIMessage) -> Histories:
+        """The histories behind an unusable message, whose calls have placeholders."""
+
+    def corrected(self, output: Any, guard: TruncationGuard) -> Any:  # noqa: ARG002 - for others
+        """An output with corrected messages; the guard corrects the one that `invoke` returns."""
+        return output
+
+    def with_turns(self, output: Any, turns: Histories) -> Any:  # noqa: ARG002 - for others
+        """The output of the second request, behind the first message and its placeholders."""
+        return output
+
+    def report(self, patches: Iterable[Patch]) -> None:  # noqa: B027 - most places store them
+        """Report what was repaired after a refusal, if nothing stores it."""
+
+
+def answer(
+    attempts: Attempts, first: tuple[Any, TruncationGuard] | None = None
+) -> IOGenerator[Any]:
+    """The output for a question, asked once more if the message of the model is unusable.
+
+    The second request has the message and a placeholder for each of its calls, as if its tools had
+    answered; a message without any call is left out. `TruncationGuard.asks_again` has the
+    conditions.
+
+    Args:
+        attempts: Those of the question; afterwards, what can be stored of a refused history.
+        first: The output of the first request and its guard, if it was made. Default: it is made.
+    """
+    output, guard = first or (yield from _asked(attempts))
+    sent = attempts.question
+    output = sent.corrected(output, guard)
+    message = sent.message(output) if guard.has_damaged else None
+    if not guard.asks_again(message):
+        return output
+    closed = sent.closed(output, message) if message.invalid_tool_calls else {}
+    again = Attempts(sent.with_histories(closed))
+    output, guard = yield from _asked(again)
+    output = again.question.corrected(output, guard)
+    guard.asks_again(again.question.message(output), asked=True)
+    return sent.with_turns(output, {key: _last_turn(each) for key, each in closed.items()})
+
+
+def _asked(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard]]:
+    """The output for a question, and the guard of the request."""
+    while True:
+        guard = attempts.guard()
+        try:
+            output = yield from guarded_call(guard, attempts.question.request())
+        except Exception as error:  # noqa: BLE001 - it is raised below, if it is no refusal
+            failed = attempts.refused(error, guard)
+        else:
+            attempts.report()
+            return output, guard
+        if failed is not None:
+            raise failed
+
+
+def _last_turn(history: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """The last message of a model, and what follows it."""
+    place = max(i for i, message in enumerate(history) if isinstance(message, AIMessage))
+    return list(history[place:])
+
+
+# --- what is sent after a refusal ----------------------------------------------------------------
 
 
 class Attempts:
-    """The requests that are made of the same histories: as they are, repaired, in the plain form.
+    """The requests that are made of one question: as it is, repaired, in the plain form.
 
     Nothing is read, copied or reported before a request was refused.
 
     Args:
-        config: The config of the run.
-        read: Reads the histories that a request was made of.
+        question: The question.
 
     Attributes:
-        histories: The histories of the next request; none if they are as they were.
-        patches: What can be stored of them, by their state keys; none before a refusal.
+        question: The question of the next request.
+        patches: What can be stored of its histories, by their state keys; none before a refusal.
     """
 
-    def __init__(self, config: RunnableConfig, read: Callable[[], Histories]) -> None:
-        self._config, self._read = config, read
+    def __init__(self, question: Question) -> None:
+        self.question = self._first = question
         self._forms = [_as_stored, _in_plain_form]
         self._errors: list[Exception] = []
         self._changes = ""
-        self.histories: Histories = {}
         self.patches: Mapping[str, Patch] = {}
+
+    def guard(self) -> TruncationGuard:
+        """A guard for a request."""
+        return TruncationGuard(self._first.config, drops=not self._first.has_history)
 
     def refused(self, error: Exception, guard: TruncationGuard | None = None) -> Exception | None:
         """Choose what is sent after an error; return the error to raise if nothing is.
@@ -89,18 +192,18 @@ class Attempts:
             error: What the request raised.
             guard: The guard of the node that made it; None if a model alone was called.
         """
-        if not _asks_again(error, guard, self._config):
+        if not _asks_again(error, guard, self._first.config):
             return error
         self._errors.append(error)
-        stored = self._read()
         text = "\n".join(map(refusal_text, [*self._errors, *(guard.errors if guard else ())]))
+        stored, last = self._first.histories(), self.question.histories()
         patches = {key: repair_refused(history, text) for key, history in stored.items()}
-        last = self.histories or stored
         while self._forms:
             forms = self._forms.pop(0)(patches)
             sent = {key: patch.messages for key, patch in forms.items()}
             if not all(are_identical(sent[key], last[key]) for key in sent):
-                self.histories, self.patches = sent, {k: p for k, p in patches.items() if p}
+                self.question = self._first.with_histories(sent)
+                self.patches = {key: patch for key, patch in patches.items() if patch}
                 self._changes = "; ".join(str(patch) for patch in forms.values() if patch)
                 return None
         first = self._errors[0]
@@ -113,48 +216,18 @@ class Attempts:
         return first
 
     def report(self) -> None:
-        """Log that a request after a refusal was answered."""
+        """Report that a request after a refusal was answered."""
         if self._errors:
             logger.info(
                 "asked the model of thread %r again, because its provider refused the history: %s",
                 self._thread_id,
                 self._changes,
             )
+            self.question.report(self.patches.values())
 
     @property
     def _thread_id(self) -> Any:
-        return self._config.get("configurable", {}).get("thread_id")
-
-
-def ask(
-    attempts: Attempts,
-    config: RunnableConfig,
-    request: Callable[[Histories], IORequest],
-    *,
-    drops: bool = False,
-) -> IOGenerator[tuple[Any, TruncationGuard]]:
-    """Call a node or a model with a guard, and again if its provider refuses the history.
-
-    Args:
-        attempts: Says which histories are sent; afterwards, what can be stored.
-        config: The config of the node.
-        request: Makes the request with these histories in the place of those that it read.
-        drops: Whether the node has no patched history. Default: False.
-
-    Returns:
-        The output, and the guard. The caller corrects the output with it.
-    """
-    while True:
-        guard = TruncationGuard(config, drops=drops)
-        try:
-            output = yield from guarded_call(guard, request(attempts.histories))
-        except Exception as error:  # noqa: BLE001 - it is raised below, if it is no refusal
-            failed = attempts.refused(error, guard)
-        else:
-            attempts.report()
-            return output, guard
-        if failed is not None:
-            raise failed
+        return self._first.config.get("configurable", {}).get("thread_id")
 
 
 def _as_stored(patches: Mapping[str, Patch]) -> Mapping[str, Patch]:

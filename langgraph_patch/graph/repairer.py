@@ -28,11 +28,12 @@ from langgraph_patch.errors import EvidenceError, OptionError
 from langgraph_patch.evidence.effects import StateWrites, one_write_each, settle
 from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile, reconcile_calls
 from langgraph_patch.evidence.recover import Recovery, recover_evidence, with_unchanged_deltas
-from langgraph_patch.graph.state import new_results, open_calls, show_repairs, whole_write
+from langgraph_patch.graph.state import open_calls, show_repairs, whole_write
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.pairing import Reading, read_history
-from langgraph_patch.history.patch import Patch, changes_history, patch_reading, read_if_damaged
+from langgraph_patch.history.patch import changes_history, read_if_damaged
 from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
-from langgraph_patch.history.repair import dangling_calls
+from langgraph_patch.history.repair import dangling_calls, patch_reading
 from langgraph_patch.history.texts import Evidence
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -118,14 +119,6 @@ class Repairer:
         if reading is None or self.leaves_open or not self._waits_for_frontend(messages):
             return reading
         return read_if_damaged(messages, leaves_open=True, look_again=look_again)
-
-    def read_all(self, messages: Sequence[BaseMessage], *, look_again: bool = False) -> Reading:
-        """Read a history as `read` does, whether there is something to repair or not."""
-        return read_history(
-            messages,
-            leaves_open=self.leaves_open,
-            look_again=look_again,
-        )
 
     def _waits_for_frontend(self, messages: Sequence[BaseMessage]) -> bool:
         """Whether the history ends with open calls, all of them for tools of a frontend."""
@@ -279,18 +272,13 @@ class Repairer:
 
     # --- calls that the model did not finish writing --------------------------------------
 
-    def close_calls(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-        """`messages` with a placeholder for each call that is incomplete or has no result.
+    def closed(self, messages: Sequence[BaseMessage], *, leaves_open: bool = False) -> Patch:
+        """The repair of calls that were made in this superstep: no checkpoint has them.
 
-        The checkpointer is not searched: the calls were made in this superstep.
+        Args:
+            messages: The history.
+            leaves_open: Whether complete calls at its end stay without a result. Default: False.
         """
-        return self._closed(messages, leaves_open=False).messages
-
-    def results_of_incomplete_calls(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-        """A placeholder for each incomplete call of the last message of a valid history."""
-        return new_results(self._closed(messages, leaves_open=True))
-
-    def _closed(self, messages: Sequence[BaseMessage], *, leaves_open: bool) -> Patch:
         reading = read_history(messages, leaves_open=leaves_open)
         return patch_reading(reading, placeholder=self.placeholder)
 

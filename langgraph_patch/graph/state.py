@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from operator import is_
 from typing import Any
@@ -23,7 +23,8 @@ from pydantic import BaseModel
 from langgraph_patch._langgraph import node_of, show_in_updates, values_of
 from langgraph_patch._langgraph_storage import state_keys
 from langgraph_patch.errors import GraphError, MessagesError
-from langgraph_patch.history.patch import Patch, as_messages
+from langgraph_patch.history.changes import Patch
+from langgraph_patch.history.patch import as_messages
 
 # --- values of a state ------------------------------------------------------------------
 
@@ -108,63 +109,104 @@ def open_calls(history: Sequence[Any]) -> dict[int, dict[str, Any]]:
 # --- the output of a node -------------------------------------------------------------------
 
 
-def update_of(output: Any) -> dict[str, Any] | None:
-    """The state update of a node that returns nothing, a dict, or `Command`s with dicts.
+class NodeOutput:
+    """What a node returned, and what it writes to the state.
 
-    None for any other form, for a `Command` to another graph, and if two write the same key.
+    Args:
+        value: What it returned.
+
+    Attributes:
+        update: The state update of a node that returned nothing, a dict, or `Command`s with dicts.
+            None for any other form, for a `Command` to another graph, and if two write one key.
     """
-    if isinstance(output, list) and not all(isinstance(each, Command) for each in output or [None]):
-        return None
-    update: dict[str, Any] = {}
-    for part in output if isinstance(output, list) else [output]:
-        if isinstance(part, Command) and part.graph is not None:
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._parts = [] if value is None else value if isinstance(value, list) else [value]
+        self.update = self._read()
+
+    def _read(self) -> dict[str, Any] | None:
+        are_commands = all(isinstance(part, Command) for part in self._parts)
+        if isinstance(self.value, list) and not (self._parts and are_commands):
             return None
-        own = part.update if isinstance(part, Command) else part
-        if own is not None and (not isinstance(own, dict) or own.keys() & update.keys()):
-            return None
-        update |= own or {}
-    return update
+        update: dict[str, Any] = {}
+        for part in self._parts:
+            own = _own_update(part)
+            is_of_parent = isinstance(part, Command) and part.graph is not None
+            if is_of_parent or not isinstance(own, dict) or own.keys() & update.keys():
+                return None
+            update |= own
+        return update
+
+    def messages(self, key: str) -> list[Any]:
+        """The messages that the node writes to a history."""
+        return listed((self.update or {}).get(key))
+
+    def new_message(self, histories: Mapping[str, Sequence[BaseMessage]]) -> BaseMessage | None:
+        """The one message that the node adds to these histories; None if it adds several."""
+        known = {message.id for history in histories.values() for message in history} - {None}
+        new = {
+            id(message): message
+            for key in histories
+            for message in self.messages(key)
+            if not isinstance(message, RemoveMessage) and message.id not in known
+        }
+        return next(iter(new.values())) if len(new) == 1 else None
+
+    def with_values(self, values: Mapping[str, Any]) -> Any:
+        """The output with other values of some keys, each in the `Command` that writes it."""
+        if not self._parts:
+            return dict(values)
+        *others, last = self._parts
+        left, changed = dict(values), []
+        for part in others:
+            own = [key for key in left if key in _own_update(part)]
+            changed.append(_replaced(part, {key: left.pop(key) for key in own}))
+        changed.append(_replaced(last, left))
+        return changed if isinstance(self.value, list) else changed[0]
+
+    def with_messages_before(self, messages: Mapping[str, Sequence[BaseMessage]]) -> Any:
+        """The output with messages before its own, but where it overwrites the whole history."""
+        values: dict[str, Any] = {}
+        for key, before in messages.items():
+            if not isinstance((self.update or {}).get(key), Overwrite):
+                own = self.messages(key)
+                ids = {message.id for message in own if isinstance(message, BaseMessage)} - {None}
+                values[key] = [*(each for each in before if each.id not in ids), *own]
+        return self.with_values(values)
+
+    def with_writes(self, writes: Mapping[str, Any]) -> Any:
+        """The output, with what `whole_write` made for some of its keys.
+
+        An `Overwrite` is added behind the output, so that `stream_mode="messages"` shows the node's
+        own messages; LangGraph discards what the output itself writes to the key. It replaces an
+        output that removes messages, since these may be new ones that the state does not have.
+        """
+        own = [message for key in writes for message in self.messages(key)]
+        if any(isinstance(message, RemoveMessage) for message in own) or not all(
+            isinstance(value, Overwrite) for value in writes.values()
+        ):
+            return self.with_values(writes)
+        return [*self._parts, Command(update=dict(writes))] if self._parts else dict(writes)
+
+    def without_removals_of(self, ids: Collection[str | None]) -> Any:
+        """The output without the removal of these messages, which LangGraph would refuse."""
+        kept = {
+            key: [m for m in value if not (isinstance(m, RemoveMessage) and m.id in ids)]
+            for key, value in (self.update or {}).items()
+            if isinstance(value, list) and any(isinstance(m, RemoveMessage) for m in value)
+        }
+        return self.with_values(kept) if kept else self.value
 
 
-def with_update(output: Any, values: Mapping[str, Any]) -> Any:
-    """Replace some keys in an output that `update_of` reads."""
-    if isinstance(output, list):
-        *others, last = output
-        own = [{k: v for k, v in values.items() if k in (each.update or {})} for each in others]
-        left = {k: v for k, v in values.items() if not any(k in each for each in own)}
-        changed = [with_update(each, new) for each, new in zip(others, own, strict=True)]
-        return [*changed, with_update(last, left)]
-    update = {**(update_of(output) or {}), **values}
-    return replace(output, update=update) if isinstance(output, Command) else update
+def _own_update(part: Any) -> Any:
+    """The state update in what a node returned: a `Command`, or the update itself."""
+    return (part.update or {}) if isinstance(part, Command) else part
 
 
-def with_writes(output: Any, writes: Mapping[str, Any]) -> Any:
-    """An output that `update_of` reads, with what `whole_write` made for some of its keys.
-
-    An `Overwrite` is added behind the output, so that `stream_mode="messages"` shows the node's own
-    messages; LangGraph discards what the output itself writes to the key. It replaces an output
-    that removes messages, since these may be new ones that the state does not have.
-    """
-    parts = [] if output is None else output if isinstance(output, list) else [output]
-    update = update_of(output) or {}
-    own = [message for key in writes for message in listed(update.get(key))]
-    if any(isinstance(message, RemoveMessage) for message in own) or not all(
-        isinstance(value, Overwrite) for value in writes.values()
-    ):
-        return with_update(output, writes)
-    return [*parts, Command(update=dict(writes))] if parts else dict(writes)
-
-
-def messages_before(messages: Sequence[BaseMessage], value: Any) -> Any:
-    """A value that a node writes to its history, with other messages before its own.
-
-    A value that overwrites the whole history stays as it is.
-    """
-    if isinstance(value, Overwrite):
-        return value
-    own = listed(value)
-    ids = {message.id for message in own if isinstance(message, BaseMessage)} - {None}
-    return [*(message for message in messages if message.id not in ids), *own]
+def _replaced(part: Any, values: Mapping[str, Any]) -> Any:
+    update = {**_own_update(part), **values}
+    return replace(part, update=update) if isinstance(part, Command) else update
 
 
 def listed(value: Any) -> list[Any]:
@@ -220,11 +262,6 @@ def _value_after(channel: Any, patch: Patch, writes: Sequence[Any]) -> Any:
 # --- what clients see of it ---------------------------------------------------------------------
 
 
-def new_results(patch: Patch) -> list[BaseMessage]:
-    """The tool messages that a repair added."""
-    return [message for message in new_messages(patch) if isinstance(message, ToolMessage)]
-
-
 def new_messages(patch: Patch) -> list[BaseMessage]:
     """The messages that a repair added: what clients see of it."""
     old_ids = {message.id for message in patch.before}
@@ -237,8 +274,9 @@ def stream_results(config: RunnableConfig, patches: Iterable[Patch]) -> None:
     LangGraph finds no messages in an `Overwrite`.
     """
     for patch in patches if node_of(config) else ():
-        for message in new_results(patch):
-            push_message(message, state_key=None)
+        for message in new_messages(patch):
+            if isinstance(message, ToolMessage):
+                push_message(message, state_key=None)
 
 
 def show_repairs(

@@ -38,7 +38,7 @@ from langgraph_patch._langgraph_graphs import sent_call
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import UnfinishedError
 from langgraph_patch.graph.state import replace_values, values_in
-from langgraph_patch.history.calls import text_of
+from langgraph_patch.history.fields import text_of
 from langgraph_patch.history.streamed_calls import (
     StreamedCall,
     StreamedCalls,

@@ -40,10 +40,9 @@ from langgraph_patch.graph.coverage import (
     described,
     message_keys,
     replace_tool_node,
-    tool_node_in,
     tools_of,
 )
-from langgraph_patch.graph.entry import PatchNode, add_entry_check
+from langgraph_patch.graph.entry import RepairNode, add_entry_check
 from langgraph_patch.graph.fan_out import fan_out, guarded_tool_node, recordable, recorded_tool_node
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
@@ -224,24 +223,24 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
             f"yours has this name and needs another one."
         )
     patched: _Builder = copy_builder(builder)
-    nodes = node_runnables(builder)
-    recorded: dict[str, str] = {}
-    if context.record:
-        recorded = recordable(builder, [n for n in nodes if tool_node_in(nodes[n])])
-    for node, runnable in nodes.items():
-        covered = context.nodes[prefix + node]
-        if covered.tool_node is not None:
-            tool_node: Any = guarded_tool_node
-            if node in recorded:
-                tool_node = partial(recorded_tool_node, *input_of_node(patched, node))
-            replace_runnable(patched, node, replace_tool_node(runnable, tool_node))
-        elif not isinstance(runnable, PatchNode):
-            replace_runnable(patched, node, _patched_node(patched, node, context, prefix))
+    covered = {node: context.nodes[prefix + node] for node in node_runnables(builder)}
+    tool_nodes = {name: node.tool_node for name, node in covered.items() if node.tool_node}
+    recorded = recordable(builder, tool_nodes) if context.record else {}
+    for name, node in covered.items():
+        runnable = node.runnable
+        if name in recorded:
+            schema, keys = input_of_node(patched, name)
+            runnable = replace_tool_node(runnable, partial(recorded_tool_node, schema, keys))
+        elif node.tool_node is not None:
+            runnable = replace_tool_node(runnable, guarded_tool_node)
+        elif not isinstance(runnable, RepairNode):
+            runnable = _patched_node(patched, name, context, prefix)
+        replace_runnable(patched, name, runnable)
     fan_out(patched, recorded)
-    keys = [key for key in context.repairers if key in channel_names(builder)]
-    if keys:
-        models = [node for node in nodes if context.nodes[prefix + node].model_keys]
-        add_entry_check(patched, [context.repairers[key] for key in keys], models)
+    channels = channel_names(builder)
+    if repairers := [each for key, each in context.repairers.items() if key in channels]:
+        models = [name for name, node in covered.items() if node.model_keys]
+        add_entry_check(patched, repairers, models)
     return patched
 
 

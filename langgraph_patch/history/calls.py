@@ -1,4 +1,4 @@
-"""Read the tool calls of an `AIMessage` of any shape.
+"""Read and write the tool calls of an `AIMessage` of any shape.
 
 This is the only module that knows where an `AIMessage` can carry a tool call: `tool_calls`,
 `invalid_tool_calls`, a content block, raw `additional_kwargs`.
@@ -8,34 +8,22 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 
-from langgraph_patch.history.ids import PLACEHOLDER_KEY
-
-CUSTOM_CALL = "custom_tool_call"
-
-CALL_BLOCKS: Mapping[str, tuple[str, str]] = {
-    "tool_use": ("id", "input"),
-    "tool_call": ("id", "args"),
-    "tool_call_chunk": ("id", "args"),
-    "invalid_tool_call": ("id", "args"),
-    "function_call": ("call_id", "arguments"),
-    CUSTOM_CALL: ("call_id", "input"),
-}
-"""The types of content blocks that are client-side calls -> the keys of their id and arguments.
-
-Blocks of server-side tools (`server_tool_use`, `web_search_call`, ...) are not calls: the
-provider runs those tools itself.
-"""
-
-REASONING_BLOCKS: Final = frozenset(
-    {"reasoning", "reasoning_content", "redacted_thinking", "thinking"}
+from langgraph_patch.history.fields import (
+    CALL_BLOCKS,
+    CUSTOM_CALL,
+    PLACEHOLDER_KEY,
+    Block,
+    blocks_of,
+    dicts,
+    text_of,
 )
-"""The types of content blocks in which a model thinks. They say nothing to a reader."""
 
 Source = Literal["tool_calls", "invalid_tool_calls", "stopped", "content", "additional_kwargs"]
 
@@ -90,11 +78,16 @@ def read_calls(message: AIMessage, index: int = 0) -> list[Call]:
     Raw calls in `additional_kwargs` count only if there is no other call.
 
     Args:
-        message: The message; its fields are valid (`damaged_fields`).
+        message: The message; its fields are valid (`fields.corrected`).
         index: Its index in the history. Default: 0.
     """
-    blocks = _blocks_by_id(message)
-    chunk_args = _args_of_chunks(message)
+    blocks: dict[str, list[Block]] = defaultdict(list)
+    for block in blocks_of(message):
+        if block.is_call:
+            blocks[block.call_id].append(block)
+    chunk_args: dict[str, list[Any]] = defaultdict(list)
+    for chunk in dicts(getattr(message, "tool_call_chunks", None)):
+        chunk_args[text_of(chunk.get("id"))].append(chunk.get("args"))
     found = [
         _listed_call(item, source, blocks, chunk_args)
         for source in ("tool_calls", "invalid_tool_calls")
@@ -112,7 +105,7 @@ def read_calls(message: AIMessage, index: int = 0) -> list[Call]:
 def _listed_call(
     item: Mapping[str, Any],
     source: Source,
-    blocks: Mapping[str, list[Mapping[str, Any]]],
+    blocks: Mapping[str, list[Block]],
     chunk_args: Mapping[str, list[Any]],
 ) -> Call:
     """An item of `tool_calls` or `invalid_tool_calls`; its block and chunk are removed."""
@@ -123,29 +116,28 @@ def _listed_call(
         args = streamed  # incomplete; LangChain's partial JSON parser made complete ones of them
     if source == "invalid_tool_calls" and item.get("error") == STOPPED:
         source = "stopped"
-    call = _new_call(item, "id", args, source, block["type"] if block else None)
+    call = _new_call(item, args, source, block.kind if block else None)
     is_whole = source == "tool_calls" and isinstance(args, dict)
     return replace(call, tool_call=item) if is_whole else call
 
 
-def _call_of_block(block: Mapping[str, Any]) -> Call:
-    id_key, args_key = CALL_BLOCKS[block["type"]]
-    args = block.get(args_key)
-    if block["type"] == "tool_use" and not args:
-        args = block.get("partial_json", args)  # part of a stream of Claude
-    if block["type"] == CUSTOM_CALL:
+def _call_of_block(block: Block) -> Call:
+    args = block.fields.get(CALL_BLOCKS[block.kind][1])
+    if block.kind == "tool_use" and not args:
+        args = block.fields.get("partial_json", args)  # part of a stream of Claude
+    if block.kind == CUSTOM_CALL:
         args = {"__arg1": args}  # the form that langchain-openai gives to free-text input
-    return _new_call(block, id_key, args, "content", block["type"])
+    return _new_call({**block.fields, "id": block.call_id}, args, "content", block.kind)
 
 
 def _call_of_raw(raw: Mapping[str, Any]) -> Call:
     function = raw.get("function")
     function = {**function, "id": raw.get("id")} if isinstance(function, Mapping) else raw
-    return _new_call(function, "id", function.get("arguments"), "additional_kwargs")
+    return _new_call(function, function.get("arguments"), "additional_kwargs")
 
 
 def _new_call(
-    item: Mapping[str, Any], id_key: str, stored: Any, source: Source, block_type: str | None = None
+    item: Mapping[str, Any], stored: Any, source: Source, block_type: str | None = None
 ) -> Call:
     """A call with the id and name of a stored item; its place in the history is set later."""
     # Empty arguments of an invalid call are incomplete, not those of a tool without parameters.
@@ -153,7 +145,7 @@ def _new_call(
     raw_args = None
     if args is None:
         raw_args = stored if isinstance(stored, str) else "" if stored is None else repr(stored)
-    call_id, name = text_of(item.get(id_key)), text_of(item.get("name"))
+    call_id, name = text_of(item.get("id")), text_of(item.get("name"))
     return Call(0, 0, call_id, name, args or {}, raw_args, source, block_type=block_type)
 
 
@@ -189,60 +181,6 @@ def complete_args(stored: object) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
-def call_blocks(message: AIMessage) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The content blocks of `message` that are client-side calls, each with its index."""
-    if isinstance(message.content, list):
-        for index, block in enumerate(message.content):
-            if isinstance(block, dict):
-                inner = unwrapped(block)
-                if type_of(inner) in CALL_BLOCKS:
-                    yield index, inner
-
-
-def unwrapped(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The block inside a `non_standard` block of LangChain's v1 content, else `block` itself."""
-    if block.get("type") != "non_standard":
-        return block
-    value = block.get("value")
-    return value if isinstance(value, Mapping) else block
-
-
-def type_of(block: Mapping[str, Any]) -> str:
-    """The type of a content block; `""` if it is missing or not a string."""
-    kind = block.get("type")
-    return kind if isinstance(kind, str) else ""
-
-
-def _blocks_by_id(message: AIMessage) -> dict[str, list[Mapping[str, Any]]]:
-    blocks: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for _, block in call_blocks(message):
-        blocks[block_call_id(block)].append(block)
-    return blocks
-
-
-def block_call_id(block: Mapping[str, Any]) -> str:
-    """The call id in a content block that is a call."""
-    return text_of(block.get(CALL_BLOCKS[block["type"]][0]))
-
-
-def with_args(block: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
-    """A content block that is a call, in the form of a complete one with these arguments."""
-    kind = block["type"]
-    written = {key: value for key, value in block.items() if key != "partial_json"}
-    written["type"] = "tool_call" if kind == "tool_call_chunk" else kind
-    written[CALL_BLOCKS[kind][1]] = json.dumps(args) if kind == "function_call" else dict(args)
-    return written
-
-
-def _args_of_chunks(message: AIMessage) -> dict[str, list[Any]]:
-    """The arguments as they were streamed, by call id."""
-    args: dict[str, list[Any]] = defaultdict(list)
-    if isinstance(message, AIMessageChunk):
-        for chunk in dicts(message.tool_call_chunks):
-            args[text_of(chunk.get("id"))].append(chunk.get("args"))
-    return args
-
-
 def _raw_calls(message: AIMessage) -> Iterator[Mapping[str, Any]]:
     """Calls in the provider's raw form: integrations send them if there are no others."""
     raw = message.additional_kwargs.get("tool_calls")
@@ -259,16 +197,88 @@ def computer_call_ids(message: AIMessage) -> set[str]:
     v0 items of `additional_kwargs["tool_outputs"]`. Their results are `ToolMessage`s in a form
     that only OpenAI accepts.
     """
-    blocks = [*dicts(message.content), *dicts(message.additional_kwargs.get("tool_outputs"))]
-    found = [block for block in map(unwrapped, blocks) if type_of(block) == "computer_call"]
-    return {call_id for block in found if (call_id := text_of(block.get("call_id")))}
+    beside = map(Block, dicts(message.additional_kwargs.get("tool_outputs")))
+    blocks = [*blocks_of(message), *beside]
+    return {block.call_id for block in blocks if block.kind == "computer_call"} - {""}
 
 
-def text_of(value: object) -> str:
-    """An id or a name as a string; `""` for None."""
-    return "" if value is None else str(value)
+# --- writing -------------------------------------------------------------------------------
 
 
-def dicts(values: object) -> list[Mapping[str, Any]]:
-    """The dicts among the items of a list; nothing if it is not a list."""
-    return [v for v in values if isinstance(v, dict)] if isinstance(values, list) else []
+def write_calls(message: AIMessage, calls: Sequence[tuple[Call, Call]]) -> AIMessage:
+    """A copy of `message` that has its calls in `tool_calls`, under new ids and names.
+
+    The new id is also written into content blocks and into the maps in `additional_kwargs` with
+    call ids as keys (Gemini's thought signatures). Raw copies of the calls go: `tool_calls` has
+    them all. The ids that a renamed call had before are stored.
+
+    Args:
+        message: The message as it is stored; it is not changed.
+        calls: All its calls, in the order of `read_calls`: as they are stored, and as they are
+            written.
+    """
+    listed = [_as_listed(new) for _, new in calls]
+    update: dict[str, Any] = {
+        "content": _written_content(message, calls),
+        "additional_kwargs": _written_kwargs(message, calls),
+        "tool_calls": listed,
+        "invalid_tool_calls": [],
+    }
+    if isinstance(message, AIMessageChunk):
+        update["tool_call_chunks"] = [_as_chunk(call) for call in listed]
+    return message.model_copy(update=update)
+
+
+def _as_listed(call: Call) -> dict[str, Any]:
+    stored = call.tool_call or {"args": dict(call.args)}
+    return {**stored, "id": call.id, "name": call.name, "type": "tool_call"}
+
+
+def _as_chunk(tool_call: Mapping[str, Any]) -> ToolCallChunk:
+    """The chunk from which LangChain makes this very call when it loads the message."""
+    args = json.dumps(tool_call["args"], default=repr)
+    return tool_call_chunk(name=tool_call["name"], args=args, id=tool_call["id"], index=None)
+
+
+def _written_content(message: AIMessage, calls: Sequence[tuple[Call, Call]]) -> Any:
+    """The content; the k-th block of a stored id is that of the k-th call with it."""
+    if not isinstance(message.content, list):
+        return message.content
+    queues: dict[str, list[Call]] = defaultdict(list)
+    for stored, new in reversed(calls):
+        if stored.block_type is not None:
+            queues[stored.id].append(new)
+    blocks = blocks_of(message)
+    for index, block in enumerate(blocks):
+        if block.is_call and (queue := queues[block.call_id]):
+            blocks[index] = _written_block(block, queue.pop())
+    return [block.stored for block in blocks]
+
+
+def _written_block(block: Block, call: Call) -> Block:
+    id_key, _ = CALL_BLOCKS[block.kind]
+    written = block.with_fields({**block.fields, id_key: call.id, "name": call.name})
+    # An integration sends a block with a `caller` as it is: its input must be a dict.
+    return written.with_args(call.args) if block.kind == "tool_use" else written
+
+
+def _written_kwargs(message: AIMessage, calls: Sequence[tuple[Call, Call]]) -> dict[str, Any]:
+    # Without raw copies: some integrations send them beside `tool_calls`, which has all calls.
+    raw = ("tool_calls", "function_call")
+    extra = {key: value for key, value in message.additional_kwargs.items() if key not in raw}
+    for key, value in extra.items():
+        if isinstance(value, dict) and key != PLACEHOLDER_KEY:
+            extra[key] = _with_new_keys(value, calls)
+    if earlier := {new.id: [*new.earlier_ids] for _, new in calls if new.earlier_ids}:
+        extra[PLACEHOLDER_KEY] = {"earlier_ids": earlier}
+    return extra
+
+
+def _with_new_keys(
+    value: Mapping[Any, Any], calls: Sequence[tuple[Call, Call]]
+) -> Mapping[Any, Any]:
+    """A map by call ids under the new ids; an old one stays if another call keeps it."""
+    named = [(stored.id, new.id) for stored, new in calls if stored.id]
+    written = {**value, **{new_id: value[old_id] for old_id, new_id in named if old_id in value}}
+    gone = {old_id for old_id, _ in named} - {new.id for _, new in calls}
+    return {key: item for key, item in written.items() if key not in gone}

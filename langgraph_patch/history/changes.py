@@ -1,8 +1,9 @@
-"""The changes that a repair makes, each with the defect that it repairs, and as JSON values."""
+"""A repair as a value: the history before and after, and each change with its defect."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -115,6 +116,64 @@ class Change:
             return f"restored {type(self.after).__name__} {getattr(self.after, 'id', None)!r}"
         cause = f" ({self.cause})" if self.cause else ""
         return f"{self.kind} {self.name or 'result'!r} {self.tool_call_id!r}{cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A repaired history and the changes that were made.
+
+    `bool(patch)` is True if there were changes. `str(patch)` names them. In a notebook a patch
+    is shown as a table of the history before and after.
+
+    Attributes:
+        messages: The repaired history. If nothing was changed: the very list that was passed in.
+        changes: The changes, in the order of the history.
+        before: The history before the repair.
+    """
+
+    messages: list[BaseMessage]
+    changes: tuple[Change, ...]
+    before: list[BaseMessage]
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.changes)) or "nothing to repair"
+
+    def _repr_html_(self) -> str:
+        """The history before and after as HTML, for notebooks."""
+        from langgraph_patch.view import notebook_html, patch_view  # noqa: PLC0415 - imports rich
+
+        return notebook_html(self, lambda: patch_view(self.to_dict()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the patch as JSON values, with complete messages.
+
+        Artifacts may be anything: bytes become base64, and what has no JSON form becomes a
+        string. NaN and infinity stay floats.
+        """
+        return {
+            "before": [json_value(message) for message in self.before],
+            "messages": [json_value(message) for message in self.messages],
+            "changes": [change.to_dict() for change in self.changes],
+        }
+
+
+def change_of(
+    defect: DefectKind, index: int, before: BaseMessage, after: BaseMessage | None
+) -> Change:
+    """The change that a repair makes of one message."""
+    kind: ChangeKind = "dropped" if after is None else "corrected"
+    return Change(kind, defect, index, "", None, None, before, after)
+
+
+def patch_of(
+    messages: Sequence[BaseMessage], written: list[BaseMessage], changes: Sequence[Change]
+) -> Patch:
+    """A patch; the very list that was read if there are no changes."""
+    before = messages if isinstance(messages, list) else list(messages)
+    return Patch(written if changes else before, tuple(changes), before)
 
 
 # --- messages as JSON values -----------------------------------------------------------------

@@ -16,8 +16,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-from langgraph_patch.history.calls import CALL_BLOCKS, CUSTOM_CALL
-from langgraph_patch.history.ids import MAX_ID, VALID_NAME
+from langgraph_patch.history.fields import CALL_BLOCKS, CUSTOM_CALL, MAX_ID, VALID_NAME
 from langgraph_patch.history.placeholders import (
     AGENT_CHAT_UI_TEXT,
     ASSISTANT_UI_TEXT,

@@ -30,7 +30,8 @@ from typing import TypeAlias, TypeVar
 from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch.history.calls import Call
-from langgraph_patch.history.ids import valid_name
+from langgraph_patch.history.fields import valid_name
+from langgraph_patch.history.placeholders import is_client_fake
 from langgraph_patch.history.results import Result
 
 # --- what is paired -----------------------------------------------------------------------
@@ -42,24 +43,36 @@ class PairedCall:
 
     Attributes:
         calling: The message that makes it.
-        call: The call.
-        new_id: Its id in the repaired history: the stored one if that is valid.
-        new_name: Its name there.
+        call: The call as it is stored.
+        new: The call in the repaired history: the same object if its id and its name are valid.
         real: Its real result.
         placeholder: Its placeholder.
-        stated: The placeholder, if it stays unless more is known: not what a client invented.
         look_again: The checkpoint from which this turn searches once more, because the placeholder
             asks for that; `""` for the newest one, None if it does not search.
+        stays_open: Whether it stays without a result, because what answers it runs next.
     """
 
     calling: CallingMessage
     call: Call
-    new_id: str
-    new_name: str
+    new: Call
     real: Result | None = None
     placeholder: Result | None = None
-    stated: ToolMessage | None = None
     look_again: str | None = None
+    stays_open: bool = False
+
+    @property
+    def stated(self) -> ToolMessage | None:
+        """The placeholder, if it stays unless more is known: not what a client invented."""
+        stored = self.placeholder
+        return None if stored is None or is_client_fake(stored.message) else stored.message
+
+    def take(self, stored: Result) -> None:
+        """Pair the call with a result or a placeholder."""
+        stored.call_index = self.calling.index
+        if stored.is_placeholder:
+            self.placeholder = stored
+        else:
+            self.real = stored
 
     @property
     def is_open(self) -> bool:
@@ -76,11 +89,6 @@ class PairedCall:
         """The real result, else the placeholder."""
         return self.real or self.placeholder
 
-    @property
-    def is_renamed(self) -> bool:
-        """Whether the repair gives the call another id or name."""
-        return (self.call.id, self.call.name) != (self.new_id, self.new_name)
-
 
 @dataclass(slots=True, eq=False)
 class CallingMessage:
@@ -92,6 +100,7 @@ class CallingMessage:
         after: The index of the last message before it that holds more than results.
         calls: Its calls.
         end: The first index after the message that does not hold one of its results.
+        human_follows: Whether a human message comes before the next message of a model.
     """
 
     index: int
@@ -99,6 +108,13 @@ class CallingMessage:
     after: int = -1
     calls: list[PairedCall] = field(default_factory=list)
     end: int = 0
+    human_follows: bool = False
+
+    @property
+    def stays_unlisted(self) -> bool:
+        """Whether a call stays open, and another one is not in `tool_calls`."""
+        is_open = any(paired.stays_open for paired in self.calls)
+        return is_open and any(paired.call.tool_call is None for paired in self.calls)
 
     def has_in_place(self, stored: Result) -> bool:
         """Whether a result is stored directly after this message."""
@@ -269,13 +285,5 @@ def _pair_in_order(
     for stored in results:
         for place, paired in enumerate(free):
             if _agree(stored.label, {paired.label}, names):
-                _connect(free.pop(place), stored)
+                free.pop(place).take(stored)
                 break
-
-
-def _connect(paired: PairedCall, stored: Result) -> None:
-    stored.call_index = paired.calling.index
-    if stored.is_placeholder:
-        paired.placeholder = stored
-    else:
-        paired.real = stored

@@ -7,18 +7,17 @@ the repaired history.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langgraph_patch.history.calls import Call, computer_call_ids, read_calls
-from langgraph_patch.history.damaged_fields import corrected
-from langgraph_patch.history.ids import VALID_ID, derived_id, valid_name
+from langgraph_patch.history.calls import Call, computer_call_ids, is_complete, read_calls
+from langgraph_patch.history.fields import VALID_ID, corrected, derived_id, valid_name
 from langgraph_patch.history.matching import CallingMessage, PairedCall, pair
-from langgraph_patch.history.placeholders import is_client_fake, is_synthetic, look_again_from
+from langgraph_patch.history.placeholders import look_again_from
 from langgraph_patch.history.results import Result, read_results
 
 
@@ -28,18 +27,15 @@ class Reading:
 
     Attributes:
         messages: The history that was read. It is never changed.
-        corrected: The messages with corrected fields (`damaged_fields`), by their index.
+        corrected: The messages with corrected fields; the same objects where they are valid.
         calling_messages: The messages that call tools, by their index.
         stored_results: The results, by the index of the message that holds them.
-        leaves_open: Whether calls at the end of the history stay without a result, because
-            something that answers them runs next.
     """
 
     messages: Sequence[BaseMessage]
-    corrected: Mapping[int, BaseMessage]
-    calling_messages: Mapping[int, CallingMessage]
-    stored_results: Mapping[int, Sequence[Result]]
-    leaves_open: bool = False
+    corrected: Sequence[BaseMessage]
+    calling_messages: dict[int, CallingMessage]
+    stored_results: dict[int, Sequence[Result]]
 
     @property
     def paired_calls(self) -> Iterator[PairedCall]:
@@ -71,7 +67,7 @@ class Reading:
         return {
             call_id
             for paired in self.paired_calls
-            for call_id in (paired.call.id, paired.new_id, *paired.call.earlier_ids)
+            for call_id in (paired.new.id, *paired.new.earlier_ids)
         }
 
     @cached_property
@@ -96,65 +92,51 @@ def read_history(
             Default: False.
         used_ids: Ids that calls of an earlier part of the history have. Default: none.
     """
-    calling_messages: dict[int, CallingMessage] = {}
-    stored_results: dict[int, list[Result]] = {}
+    reading = Reading(messages, [corrected(message) for message in messages], {}, {})
     computer_calls: set[str] = set()
-    corrections: dict[int, BaseMessage] = {}
     after = -1  # the last message that holds more than results
-    for index, stored in enumerate(messages):
-        message = corrected(stored)
-        if message is not stored:
-            corrections[index] = message
+    for index, message in enumerate(reading.corrected):
         if isinstance(message, AIMessage):
             computer_calls |= computer_call_ids(message)
             if calls := read_calls(message, index):
-                calling = calling_messages[index] = CallingMessage(index, message, after)
-                calling.calls = [PairedCall(calling, call, call.id, call.name) for call in calls]
+                calling = reading.calling_messages[index] = CallingMessage(index, message, after)
+                calling.calls = [PairedCall(calling, call, call) for call in calls]
                 computer_calls.difference_update(call.id for call in calls)
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
             pass  # it stays where it is
-        elif results := read_results(message, index):
-            for result in results:
-                result.after = after
-                result.is_fake = is_client_fake(result.message)
-                result.is_placeholder = is_synthetic(result.message)
-            stored_results[index] = results
-        if index not in stored_results or stored_results[index][0].holds_more:
-            after = index
-    pair(calling_messages, stored_results)
-    _choose_ids_and_names(calling_messages.values(), used_ids)
-    for calling in calling_messages.values():
-        calling.end = _end_of_results(calling, messages, stored_results)
-    _note_placeholders(calling_messages.values(), look_again=look_again)
-    return Reading(messages, corrections, calling_messages, stored_results, leaves_open)
-
-
-def _note_placeholders(calling_messages: Iterable[CallingMessage], *, look_again: bool) -> None:
-    """Note of each placeholder whether it stays, and whether this turn searches once more."""
-    for paired in (paired for calling in calling_messages for paired in calling.calls):
-        if paired.placeholder is not None and not paired.placeholder.is_fake:
-            paired.stated = paired.placeholder.message
-            paired.look_again = look_again_from(paired.stated) if look_again else None
+        elif results := read_results(message, index, after):
+            reading.stored_results[index] = results
+            if results[0].remainder is None:
+                continue
+        after = index
+    pair(reading.calling_messages, reading.stored_results)
+    _choose_ids_and_names([*reading.paired_calls], used_ids)
+    for calling in reading.calling_messages.values():
+        _note_what_follows(calling, reading, leaves_open=leaves_open)
+    for paired in reading.paired_calls:
+        if look_again and paired.stated is not None:
+            paired.look_again = look_again_from(paired.stated)
+    return reading
 
 
 # --- ids and names in the repaired history -------------------------------------------------
 
 
-def _choose_ids_and_names(
-    calling_messages: Iterable[CallingMessage], used_ids: Iterable[str]
-) -> None:
+def _choose_ids_and_names(calls: Sequence[PairedCall], used_ids: Iterable[str]) -> None:
     """Set the new id and name of each call: unique ids, and names that every provider accepts."""
-    calls = [paired for calling in calling_messages for paired in calling.calls]
     seen = set(used_ids)
     taken = seen | {paired.call.id for paired in calls}
     salts: Counter[Hashable] = Counter()
     for paired in calls:
-        if not VALID_ID.match(paired.call.id) or paired.call.id in seen:
-            paired.new_id = _free_id(paired, taken, salts)
-            taken.add(paired.new_id)
-        seen.add(paired.new_id)
+        call, new_id, earlier = paired.call, paired.call.id, paired.call.earlier_ids
+        if not VALID_ID.match(call.id) or call.id in seen:
+            new_id, earlier = _free_id(paired, taken, salts), (*earlier, call.id)
+            taken.add(new_id)
+        seen.add(new_id)
         # A call without a name has the one that its result names.
-        paired.new_name = valid_name(paired.call.name or (paired.real and paired.real.name) or "")
+        name = valid_name(call.name or (paired.real and paired.real.name) or "")
+        if (new_id, name) != (call.id, call.name):
+            paired.new = replace(call, id=new_id, name=name, earlier_ids=earlier)
 
 
 def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashable]) -> str:
@@ -166,28 +148,35 @@ def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashabl
             return found
 
 
-# --- where the results of a message end ----------------------------------------------------
+# --- what follows a message with its results -------------------------------------------------
 
 
-def _end_of_results(
-    calling: CallingMessage,
-    messages: Sequence[BaseMessage],
-    stored_results: Mapping[int, Sequence[Result]],
-) -> int:
-    """The first index after a message that does not hold one of its results.
+def _note_what_follows(calling: CallingMessage, reading: Reading, *, leaves_open: bool) -> None:
+    """Note where the results of a message end, and which of its calls stay open there.
 
-    Results that the repair drops, and results of computer calls, may be in between.
+    Never one with incomplete arguments: nothing that runs next may run it. While a call stays open,
+    none is added to `tool_calls`, since it might be run: the message keeps its ids and names.
     """
-    for index in range(calling.index + 1, len(messages)):
-        found = stored_results.get(index, ())
-        is_computer = not found and isinstance(messages[index], ToolMessage)
-        if not is_computer and (
-            not found or found[0].holds_more or any(_separates(each, calling) for each in found)
-        ):
-            return index
-    return len(messages)
+    following = range(calling.index + 1, len(reading.messages))
+    calling.end = next((k for k in following if _separates(k, calling, reading)), following.stop)
+    others = (reading.messages[k] for k in range(calling.end, following.stop))
+    speaker = next((m for m in others if isinstance(m, HumanMessage | AIMessage)), None)
+    calling.human_follows = isinstance(speaker, HumanMessage)
+    for paired in calling.calls:
+        is_left = leaves_open and calling.end == following.stop
+        paired.stays_open = is_left and paired.answer is None and is_complete(paired.call)
+    if calling.stays_unlisted:
+        for paired in calling.calls:
+            paired.new = paired.call
 
 
-def _separates(stored: Result, calling: CallingMessage) -> bool:
-    """Whether a result stays in the history and is not one of this message's results."""
-    return stored.call_index not in (None, calling.index)
+def _separates(index: int, calling: CallingMessage, reading: Reading) -> bool:
+    """Whether a message stays in the history and holds none of these calls' results.
+
+    Results that the repair drops, and results of computer calls, do not separate.
+    """
+    found = reading.stored_results.get(index, ())
+    if not found:
+        return not isinstance(reading.messages[index], ToolMessage)
+    is_of_others = any(each.call_index not in (None, calling.index) for each in found)
+    return found[0].remainder is not None or is_of_others

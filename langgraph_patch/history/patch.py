@@ -27,13 +27,12 @@ refused them, `refused` repairs some of these.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.messages import BaseMessage, convert_to_messages
 
 from langgraph_patch.errors import MessagesError, OptionError
-from langgraph_patch.history.changes import Change, json_value
+from langgraph_patch.history.changes import Change, Patch, patch_of
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.placeholders import (
@@ -41,50 +40,8 @@ from langgraph_patch.history.placeholders import (
     checked_placeholder,
     differ_in_marker_only,
 )
-from langgraph_patch.history.repair import repair_history
+from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.history.texts import Evidence, Finding
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """A repaired history and the changes that were made.
-
-    `bool(patch)` is True if there were changes. `str(patch)` names them. In a notebook a patch
-    is shown as a table of the history before and after.
-
-    Attributes:
-        messages: The repaired history. If nothing was changed: the very list that was passed in.
-        changes: The changes, in the order of the history.
-        before: The history before the repair.
-    """
-
-    messages: list[BaseMessage]
-    changes: tuple[Change, ...]
-    before: list[BaseMessage]
-
-    def __bool__(self) -> bool:
-        return bool(self.changes)
-
-    def __str__(self) -> str:
-        return "; ".join(map(str, self.changes)) or "nothing to repair"
-
-    def _repr_html_(self) -> str:
-        """The history before and after as HTML, for notebooks."""
-        from langgraph_patch.view import notebook_html, patch_view  # noqa: PLC0415 - imports rich
-
-        return notebook_html(self, lambda: patch_view(self.to_dict()))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the patch as JSON values, with complete messages.
-
-        Artifacts may be anything: bytes become base64, and what has no JSON form becomes a
-        string. NaN and infinity stay floats.
-        """
-        return {
-            "before": [json_value(message) for message in self.before],
-            "messages": [json_value(message) for message in self.messages],
-            "changes": [change.to_dict() for change in self.changes],
-        }
 
 
 def patch_messages(
@@ -137,8 +94,7 @@ def patch_messages(
     checked_placeholder(placeholder)
     _check_evidence(evidence)
     if not evidence and is_valid(messages):
-        history = cast("list[BaseMessage]", messages)
-        return Patch(history, (), history)
+        return patch_of(messages, [], ())
     reading = read_history(as_messages(messages))
     return patch_reading(reading, placeholder=placeholder, evidence=evidence)
 
@@ -197,24 +153,6 @@ def read_if_damaged(
     return reading if reading.looked_for_again or patch_reading(reading) else None
 
 
-def patch_reading(
-    reading: Reading,
-    *,
-    placeholder: Placeholder | None = None,
-    evidence: Evidence | None = None,
-) -> Patch:
-    """Repair a history that has been read.
-
-    Args:
-        reading: The history with its calls and results paired.
-        placeholder: The content of the placeholders; None for the default texts.
-        evidence: What checkpoints recorded about calls without a result.
-    """
-    history = cast("list[BaseMessage]", reading.messages)
-    messages, changes = repair_history(reading, evidence or {}, placeholder)
-    return Patch(messages if changes else history, tuple(changes), history)
-
-
 def changes_history(patch: Patch) -> bool:
     """Whether a patch changes what a model reads. Another search may change only a marker."""
     return any(
@@ -233,26 +171,22 @@ def as_messages(value: object) -> list[BaseMessage]:
         issubclass(kind, BaseMessage) for kind in set(map(type, value))
     ):
         return value
-    expected = "a list of LangChain messages, or of dicts and tuples that LangGraph accepts"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise MessagesError(f"{value!r:.200} is no list of messages: expected {expected}.")
+        raise MessagesError(f"{value!r:.200} is no list of messages: expected {_EXPECTED}.")
+    return [_as_message(value, index) for index in range(len(value))]
+
+
+_EXPECTED = "a list of LangChain messages, or of dicts and tuples that LangGraph accepts"
+
+
+def _as_message(values: Sequence[Any], index: int) -> BaseMessage:
     try:
-        return convert_to_messages(value)
+        return convert_to_messages([values[index]])[0]
     except Exception as error:  # the converter may raise anything
-        index = next(i for i, item in enumerate(value) if not _is_message(item))
         raise MessagesError(
-            f"{value[index]!r:.200}, the item with index {index} of {len(value)}, is no message: "
-            f"expected {expected}."
+            f"{values[index]!r:.200}, the item with index {index} of {len(values)}, is no message: "
+            f"expected {_EXPECTED}."
         ) from error
-
-
-def _is_message(value: object) -> bool:
-    """Whether LangChain makes a message of a value."""
-    try:
-        convert_to_messages([value])  # type: ignore[list-item]  # that is the question
-    except Exception:  # noqa: BLE001 - as above
-        return False
-    return True
 
 
 def _check_evidence(evidence: object) -> None:
@@ -269,6 +203,6 @@ def _check_evidence(evidence: object) -> None:
         )
 
 
-def _is_finding(key: object, found: object) -> bool:
+def _is_finding(key: Any, found: Any) -> bool:
     is_key = isinstance(key, tuple) and list(map(type, key)) == [int, int]
     return is_key and isinstance(found, Finding) and found.is_valid()

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of
+from langgraph_patch.history.fields import PLACEHOLDER_KEY, digest_of
 from langgraph_patch.history.texts import (
     CAUSES,
     Cause,
@@ -68,9 +68,6 @@ def make_placeholder(
     Raises:
         OptionError: If the application's callable returns neither a str nor a `ToolMessage`.
     """
-    content = _own_content(call, placeholder)
-    if content is None:
-        content = default_text(call, human_follows=human_follows)
     marker: dict[str, Any] = {"cause": call.cause}
     if call.cause == "malformed" and call.error is not None:
         marker["arguments"] = call.error
@@ -78,14 +75,14 @@ def make_placeholder(
         marker["inner"] = len(call.inner)
     if look_again:
         marker["look_again"] = look_again
-    ids = {
-        "id": f"patch-{digest_of('placeholder', call.message.id, call.tool_call_id, ordinal)[:32]}",
-        "tool_call_id": call.tool_call_id,
-    }
-    if isinstance(content, ToolMessage):
-        return _marked(content, marker, **ids)
-    written = ToolMessage(content=content, name=call.name, status="error", **ids)
-    return _marked(written, marker)
+    content = _own_content(call, placeholder)
+    if content is None:
+        content = default_text(call, human_follows=human_follows)
+    call_id = call.tool_call_id
+    if isinstance(content, str):
+        content = ToolMessage(content, name=call.name, status="error", tool_call_id=call_id)
+    digest = digest_of("placeholder", call.message.id, call_id, ordinal)
+    return _marked(content, marker, id=f"patch-{digest[:32]}", tool_call_id=call_id)
 
 
 def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMessage | None:

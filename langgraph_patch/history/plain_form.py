@@ -6,37 +6,25 @@ model, for example. It is never stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 
-from langgraph_patch.history.calls import (
-    CALL_BLOCKS,
-    CUSTOM_CALL,
-    REASONING_BLOCKS,
-    computer_call_ids,
-    dicts,
-    text_of,
-)
-from langgraph_patch.history.changes import Change
-from langgraph_patch.history.ids import valid_name
-from langgraph_patch.history.patch import Patch
-from langgraph_patch.history.refused import (
+from langgraph_patch.history.calls import computer_call_ids
+from langgraph_patch.history.changes import Change, Patch, change_of, patch_of
+from langgraph_patch.history.fields import (
+    CUSTOM_OUTPUT,
+    Block,
     blocks_of,
-    call_id_of,
-    change_of,
-    fields_of,
-    kind_of,
-    patch_of,
-    result_id_of,
+    dicts,
     text_block,
-    tool_name_of,
+    text_of,
+    valid_name,
 )
+from langgraph_patch.history.refused import tool_name_of
 
 _UNREADABLE = "[{name} was used; this model cannot read it.]"
-
-_CUSTOM_OUTPUT = f"{CUSTOM_CALL}_output"
 
 _SENT_KEYS = ("audio", "reasoning", "reasoning_content", "refusal", "tool_outputs")
 """The keys in `additional_kwargs` that some integrations send, and other providers refuse."""
@@ -67,25 +55,29 @@ def plain_form(messages: Sequence[BaseMessage]) -> Patch:
         >>> print(patch)
         corrected message 1 (foreign); corrected message 2 (foreign)
     """
-    computer_ids = set[str]().union(
-        *(computer_call_ids(message) for message in messages if isinstance(message, AIMessage))
-    )
+    models = [message for message in messages if isinstance(message, AIMessage)]
+    computer_ids = set[str]().union(*map(computer_call_ids, models))
     front = _system_message(messages)
     written: list[BaseMessage] = [] if front is None else [front]
     changes: list[Change] = []
     for index, stored in enumerate(messages):
-        after: BaseMessage | None = stored
-        if isinstance(stored, AIMessage):
-            after = _plain_answer(stored)
-        elif isinstance(stored, ToolMessage):
-            after = None if stored.tool_call_id in computer_ids else _plain_result(stored)
-        if front is not None and isinstance(stored, SystemMessage):
-            after = front
-        elif after is not None:
-            written.append(after := _with_valid_name(after))
-        if after is not stored or (after is front and index):
+        is_system = isinstance(stored, SystemMessage)
+        after = front if is_system else _plain_message(stored, computer_ids)
+        if after is not None and not is_system:
+            written.append(after)
+        if after is not stored or (is_system and index):
             changes.append(change_of("foreign", index, stored, after))
     return patch_of(messages, written, changes)
+
+
+def _plain_message(message: BaseMessage, computer_ids: Collection[str]) -> BaseMessage | None:
+    """A message in this form; None for the result of a computer call."""
+    if isinstance(message, AIMessage):
+        return _with_valid_name(_plain_answer(message))
+    if isinstance(message, ToolMessage):
+        is_computers = message.tool_call_id in computer_ids
+        return None if is_computers else _with_valid_name(_plain_result(message))
+    return _with_valid_name(message)
 
 
 def _system_message(messages: Sequence[BaseMessage]) -> BaseMessage | None:
@@ -93,13 +85,10 @@ def _system_message(messages: Sequence[BaseMessage]) -> BaseMessage | None:
     systems = [message for message in messages if isinstance(message, SystemMessage)]
     if len(systems) < 2:  # noqa: PLR2004 - one needs no joining
         return _with_valid_name(systems[0]) if systems else None
-    content: Any = [
-        text_block(block) if isinstance(block, str) else block
-        for message in systems
-        for block in blocks_of(message)
-    ]
+    blocks = [block.stored for message in systems for block in blocks_of(message)]
+    content: Any = [text_block(b).stored if isinstance(b, str) else b for b in blocks]
     if all(isinstance(message.content, str) for message in systems):
-        content = "\n\n".join(block["text"] for block in content)
+        content = "\n\n".join(blocks)
     return _with_valid_name(systems[0].model_copy(update={"content": content}))
 
 
@@ -124,12 +113,12 @@ def _plain_text(message: AIMessage) -> str:
     if isinstance(message.content, str) and message.content.strip() and not _beside(message):
         return message.content
     blocks = [*blocks_of(message), *_beside(message)]
-    calls = {call_id_of(block) for block in blocks} - {""}
+    calls = {block.call_id for block in blocks} - {""}
     parts: list[str] = []
     for block in blocks:
-        kind, inner = kind_of(block), fields_of(block)
-        text = block if isinstance(block, str) else inner.get("text", inner.get("refusal"))
-        if kind in (*CALL_BLOCKS, *REASONING_BLOCKS) or result_id_of(block) in calls:
+        text = block.fields.get("text", block.fields.get("refusal"))
+        text = block.stored if isinstance(block.stored, str) else text
+        if block.is_call or block.is_reasoning or block.result_id in calls:
             continue
         if not isinstance(text, str):
             text = f"\n{_UNREADABLE.format(name=tool_name_of(block))}\n"
@@ -137,24 +126,22 @@ def _plain_text(message: AIMessage) -> str:
     return "".join(parts).strip()
 
 
-def _beside(message: AIMessage) -> list[Any]:
+def _beside(message: AIMessage) -> list[Block]:
     """What a message states beside its content, as blocks."""
-    extra, beside = message.additional_kwargs, []
-    if (refusal := extra.get("refusal")) and "refusal" not in map(kind_of, blocks_of(message)):
-        beside.append({"type": "refusal", "refusal": refusal})
+    extra, beside = message.additional_kwargs, dicts(message.additional_kwargs.get("tool_outputs"))
     if isinstance(audio := extra.get("audio"), dict):
-        beside.append({"type": "audio", "text": audio.get("transcript")})
-    return [*beside, *dicts(extra.get("tool_outputs"))]
+        beside.insert(0, {"type": "audio", "text": audio.get("transcript")})
+    is_said = any(block.kind == "refusal" for block in blocks_of(message))
+    if extra.get("refusal") and not is_said:
+        beside.insert(0, {"type": "refusal", "refusal": extra["refusal"]})
+    return [*map(Block, beside)]
 
 
 def _plain_result(message: ToolMessage) -> ToolMessage:
     """A result whose output OpenAI has in a block of its own, as a text."""
-    outputs = [
-        fields_of(b).get("output") for b in blocks_of(message) if kind_of(b) == _CUSTOM_OUTPUT
-    ]
-    if not outputs:
-        return message
-    return message.model_copy(update={"content": "\n".join(map(text_of, outputs))})
+    outputs = [b.fields.get("output") for b in blocks_of(message) if b.kind == CUSTOM_OUTPUT]
+    content = "\n".join(map(text_of, outputs))
+    return message.model_copy(update={"content": content}) if outputs else message
 
 
 def _with_valid_name(message: BaseMessage) -> BaseMessage:

@@ -18,16 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from operator import is_not
+from itertools import pairwise
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langgraph_patch.history.calls import REASONING_BLOCKS, read_calls, text_of, type_of, unwrapped
-from langgraph_patch.history.changes import Change, ChangeKind, DefectKind
-from langgraph_patch.history.damaged_fields import corrected
-from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.calls import read_calls
+from langgraph_patch.history.changes import Change, DefectKind, Patch, change_of, patch_of
+from langgraph_patch.history.fields import Block, blocks_of, corrected, text_block, text_of
 
 NO_TEXT: Final = "[no text]"
 """The text of a message that says nothing, between two human messages."""
@@ -83,105 +81,60 @@ def repair_refused(messages: Sequence[BaseMessage], refusal: str = "") -> Patch:
         corrected message 0 (refused_thinking)
     """
     readings = [corrected(message) for message in messages]
-    facts = _facts_of(readings, accepts_thinking=not _OF_THINKING.search(refusal))
+    empty = {k for k, m in enumerate(readings[:-1]) if isinstance(m, AIMessage) and _is_empty(m)}
+    kept = [k for k in range(len(readings)) if k not in empty]
+    speakers = [k for k in kept if isinstance(readings[k], HumanMessage | AIMessage)]
+    humans = {k for k in speakers if isinstance(readings[k], HumanMessage)}
+    between = {k + 1 for k, following in pairwise(kept) if {k, following} <= humans}
+    turn = max(humans, default=0) if _OF_THINKING.search(refusal) else 0
+    answered, item_ids = _answered_ids(readings), set[str]()
     written: list[BaseMessage] = []
     changes: list[Change] = []
     for index, (stored, message) in enumerate(zip(messages, readings, strict=True)):
         after: BaseMessage | None = stored
         defect: DefectKind = "empty"
-        if index in facts.empty:
-            follows_human = bool(written) and isinstance(written[-1], HumanMessage)
-            is_between = follows_human and isinstance(facts.behind[index], HumanMessage)
-            after = _with_no_text(message) if is_between else None
+        if index in empty:
+            after = _with_no_text(message) if index in between else None
         elif isinstance(message, AIMessage) and isinstance(message.content, list):
-            blocks, defect = _repaired_blocks(message, index, facts)
-            after = _with_content(message, blocks) if _differ(blocks, message.content) else stored
+            blocks = blocks_of(message)
+            accepted = [b for b in blocks if index >= turn or not _is_bound(b)]
+            results = answered if index < speakers[-1] else None
+            whole = _whole_blocks(message, accepted, results, item_ids)
+            defect = "refused_thinking" if whole == accepted else "unfinished"
+            content = [block.stored for block in whole]
+            after = stored if whole == blocks else _with_content(message, content)
         written += [] if after is None else [after]
         if after is not stored:
             changes.append(change_of(defect, index, stored, after))
     return patch_of(messages, written, changes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What the repair of one message has to know of the others.
+def _whole_blocks(
+    message: AIMessage, blocks: list[Block], answered: Collection[str] | None, item_ids: set[str]
+) -> list[Block]:
+    """The blocks of a message without what stops halfway.
 
-    Attributes:
-        empty: The indexes of the messages that say nothing, but for the last message.
-        behind: For each message the next one that is not empty.
-        turn: The index at which thinking is accepted again: where the newest turn starts.
-        last_speaker: The index of the last message of a human or a model that is not empty.
-        answered: The ids of the calls with a result: of providers' tools, and computer calls.
-        item_ids: The item ids in the messages that are repaired already.
+    Args:
+        message: The message.
+        blocks: Its blocks that the provider accepts.
+        answered: The ids of the calls with a result; None if other results may still come.
+        item_ids: The ids of the items in earlier messages; those of this one are added.
     """
-
-    empty: Collection[int]
-    behind: Sequence[BaseMessage | None]
-    turn: int
-    last_speaker: int
-    answered: Collection[str]
-    item_ids: set[str]
-
-
-def _facts_of(messages: Sequence[BaseMessage], *, accepts_thinking: bool) -> _Facts:
-    empty = {i for i, m in enumerate(messages[:-1]) if isinstance(m, AIMessage) and _is_empty(m)}
-    kept = [i for i in range(len(messages)) if i not in empty]
-    humans = [i for i in kept if isinstance(messages[i], HumanMessage)]
-    speakers = [i for i in kept if isinstance(messages[i], HumanMessage | AIMessage)]
-    behind: list[BaseMessage | None] = [None]
-    for index in range(len(messages) - 1, 0, -1):
-        behind.append(behind[-1] if index in empty else messages[index])
-    return _Facts(
-        empty=empty,
-        behind=behind[::-1],
-        turn=0 if accepts_thinking else max(humans, default=0),
-        last_speaker=max(speakers, default=0),
-        answered=_answered_ids(messages),
-        item_ids=set(),
-    )
-
-
-def _repaired_blocks(message: AIMessage, index: int, facts: _Facts) -> tuple[list[Any], DefectKind]:
-    """The blocks of a message that can be sent, and what is wrong if they are not all."""
-    blocks: list[Any] = [*message.content]
-    if index < facts.turn:
-        blocks = [block for block in blocks if not _is_bound(block)]
     whole = _without_cut_thinking(message, blocks)
-    if index < facts.last_speaker:
-        whole = _with_ended_tools(whole, facts.answered)
-    whole = _with_own_items(message, whole, facts.item_ids)
-    facts.item_ids.update(filter(None, map(_item_id, whole)))
-    return whole, "unfinished" if _differ(whole, blocks) else "refused_thinking"
-
-
-def _differ(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    return len(some) != len(others) or any(map(is_not, some, others))
+    whole = whole if answered is None else _with_ended_tools(whole, answered)
+    whole = _with_own_items(message, whole, item_ids)
+    item_ids.update(filter(None, map(_item_id, whole)))
+    return whole
 
 
 def _with_no_text(message: BaseMessage) -> BaseMessage:
     is_text = isinstance(message.content, str)
-    return _with_content(message, NO_TEXT if is_text else [text_block(NO_TEXT)])
+    return _with_content(message, NO_TEXT if is_text else [text_block(NO_TEXT).stored])
 
 
 def _with_content(message: BaseMessage, content: Any) -> BaseMessage:
     is_v1 = message.response_metadata.get("output_version") == "v1"  # LangChain reads it as a list
     return message.model_copy(update={"content": content or ([] if is_v1 else "")})
-
-
-def change_of(
-    defect: DefectKind, index: int, before: BaseMessage, after: BaseMessage | None
-) -> Change:
-    """The change that a repair makes of one message."""
-    kind: ChangeKind = "dropped" if after is None else "corrected"
-    return Change(kind, defect, index, "", None, None, before, after)
-
-
-def patch_of(
-    messages: Sequence[BaseMessage], written: list[BaseMessage], changes: Sequence[Change]
-) -> Patch:
-    """A patch; the very list that was read if there are no changes."""
-    before = messages if isinstance(messages, list) else list(messages)
-    return Patch(written if changes else before, tuple(changes), before)
 
 
 # --- what a message says ----------------------------------------------------------------------
@@ -191,54 +144,38 @@ def _is_empty(message: AIMessage) -> bool:
     """Whether a message says nothing: no call, no text, nothing but thinking."""
     if any(message.additional_kwargs.get(key) for key in _STATING) or read_calls(message):
         return False
-    return all(
-        _is_blank(block) or kind_of(block) in REASONING_BLOCKS for block in blocks_of(message)
-    )
+    return not any(map(_says_something, blocks_of(message)))
 
 
-def blocks_of(message: BaseMessage) -> list[Any]:
-    """The blocks of a message; its text, if it has no blocks."""
-    return message.content if isinstance(message.content, list) else [message.content]
+def _says_something(block: Block) -> bool:
+    """Whether a block is neither thinking nor a text without a visible character."""
+    return not (block.is_reasoning or _is_blank(block))
 
 
-def _is_blank(block: Any) -> bool:
+def _is_blank(block: Block) -> bool:
     """Whether a block is a text without a visible character."""
-    text = fields_of(block).get("text") if kind_of(block) == "text" else block
+    text = block.fields.get("text") if block.kind == "text" else block.stored
     return not isinstance(text, dict) and not text_of(text).strip()
 
 
-def fields_of(block: Any) -> Mapping[str, Any]:
-    """The fields of a content block; none of a text."""
-    return unwrapped(block) if isinstance(block, dict) else {}
-
-
-def kind_of(block: Any) -> str:
-    """The type of a content block; `""` for a text."""
-    return type_of(fields_of(block))
-
-
-def _signature(block: Any) -> Any:
-    """The signature of thinking, in Anthropic's form or in LangChain's v1 form."""
-    inner = fields_of(block)
-    extras = inner.get("extras")
-    return inner.get("signature") or (isinstance(extras, dict) and extras.get("signature"))
+def _is_signed(block: Block) -> bool:
+    """Whether thinking has a signature, in Anthropic's form or in LangChain's v1 form."""
+    return bool(block.fields.get("signature") or block.v1_extra("signature"))
 
 
 # --- thinking ---------------------------------------------------------------------------------
 
 
-def _is_bound(block: Any) -> bool:
+def _is_bound(block: Block) -> bool:
     """Whether a block is thinking that its provider checks when it comes back."""
-    kind, inner = kind_of(block), fields_of(block)
-    if kind == "reasoning_content":  # Bedrock's
-        value = inner.get("reasoning_content")
+    if block.kind == "reasoning_content":  # Bedrock's
+        value = block.fields.get("reasoning_content")
         return isinstance(value, dict) and any(map(value.get, ("signature", "redacted_content")))
-    return kind in ("thinking", "redacted_thinking") or bool(
-        kind == "reasoning" and _signature(block)
-    )
+    is_signed = block.kind == "reasoning" and _is_signed(block)
+    return is_signed or block.kind in ("thinking", "redacted_thinking")
 
 
-def _without_cut_thinking(message: AIMessage, blocks: list[Any]) -> list[Any]:
+def _without_cut_thinking(message: AIMessage, blocks: list[Block]) -> list[Block]:
     """The blocks of Claude without thinking that is not signed, or that ends the message.
 
     Servers that imitate Anthropic's API never sign, so the name of the model counts as well.
@@ -247,17 +184,16 @@ def _without_cut_thinking(message: AIMessage, blocks: list[Any]) -> list[Any]:
     name = text_of(metadata.get("model_name") or metadata.get("model")).lower()
     if metadata.get("model_provider") != "anthropic" or "claude" not in name:
         return blocks
-    end = _end(message, blocks, lambda b: not _is_blank(b) and kind_of(b) not in REASONING_BLOCKS)
+    end = _end(message, blocks, _says_something)
     return [
         block
         for index, block in enumerate(blocks)
-        if kind_of(block) not in REASONING_BLOCKS
-        or (index < end and (kind_of(block) == "redacted_thinking" or _signature(block)))
-        or not end
+        if not (block.is_reasoning and end)
+        or (index < end and (block.kind == "redacted_thinking" or _is_signed(block)))
     ]
 
 
-def _end(message: AIMessage, blocks: Sequence[Any], counts: Callable[[Any], bool]) -> int:
+def _end(message: AIMessage, blocks: Sequence[Block], counts: Callable[[Block], bool]) -> int:
     """The index behind the last block that counts.
 
     Integrations send calls without a block behind all blocks.
@@ -275,56 +211,38 @@ def _answered_ids(messages: Sequence[BaseMessage]) -> set[str]:
     found = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
     for message in messages:
         if isinstance(message, AIMessage):
-            found |= {result_id_of(block) for block in blocks_of(message)}
+            found |= {block.result_id for block in blocks_of(message)}
     return found
 
 
-def result_id_of(block: Any) -> str:
-    """The id of the call that a block is the result of; `""` if it is no result."""
-    inner = fields_of(block)
-    return text_of(inner.get("tool_use_id") or inner.get("tool_call_id"))
-
-
-def _with_ended_tools(blocks: list[Any], answered: Collection[str]) -> list[Any]:
+def _with_ended_tools(blocks: list[Block], answered: Collection[str]) -> list[Block]:
     """The blocks with a text for each call that has no result; its reasoning goes with it."""
-    written: list[Any] = []
+    written: list[Block] = []
     for block in blocks:
-        if not _is_call_of_provider(block) or call_id_of(block) in answered:
+        if not _is_call_of_provider(block) or block.call_id in answered:
             written.append(block)
             continue
-        while kind_of(block) == "computer_call" and written and kind_of(written[-1]) == "reasoning":
+        while block.kind == "computer_call" and written and written[-1].kind == "reasoning":
             written.pop()
         written.append(text_block(_STARTED.format(name=tool_name_of(block))))
     return written
 
 
-def _is_call_of_provider(block: Any) -> bool:
+def _is_call_of_provider(block: Block) -> bool:
     """Whether a block is a call whose result the provider, or OpenAI's computer tool, must have."""
-    is_v1 = kind_of(block) == "server_tool_call" and call_id_of(block).startswith(_CLAUDES_IDS)
-    return is_v1 or kind_of(block) in ("server_tool_use", "mcp_tool_use", "computer_call")
+    is_v1 = block.kind == "server_tool_call" and block.call_id.startswith(_CLAUDES_IDS)
+    return is_v1 or block.kind in ("server_tool_use", "mcp_tool_use", "computer_call")
 
 
-def call_id_of(block: Any) -> str:
-    """The id of a call of the provider."""
-    return text_of(fields_of(block).get("call_id") or fields_of(block).get("id"))
-
-
-def tool_name_of(block: Any) -> str:
+def tool_name_of(block: Block) -> str:
     """The name of the tool of a call of the provider."""
-    return (
-        text_of(fields_of(block).get("name")) or kind_of(block).removesuffix("_call") or "content"
-    )
-
-
-def text_block(text: str) -> dict[str, Any]:
-    """A content block with a text."""
-    return {"type": "text", "text": text}
+    return text_of(block.fields.get("name")) or block.kind.removesuffix("_call") or "content"
 
 
 # --- items of the Responses API -----------------------------------------------------------------
 
 
-def _with_own_items(message: AIMessage, blocks: list[Any], taken: Collection[str]) -> list[Any]:
+def _with_own_items(message: AIMessage, blocks: list[Block], taken: Collection[str]) -> list[Block]:
     """The blocks without ids of earlier items, and with both reasoning and what it led to.
 
     Args:
@@ -339,7 +257,7 @@ def _with_own_items(message: AIMessage, blocks: list[Any], taken: Collection[str
     written = []
     for index, block in enumerate(blocks):
         item_id = _item_id(block)
-        if kind_of(block) == "reasoning":
+        if block.kind == "reasoning":
             is_lost = item_id in taken or (item_id.startswith("rs_") and index >= end > 0)
             written += [] if is_lost else [block]
         elif item_id in taken or (is_lost and item_id.startswith("fc_")):
@@ -349,24 +267,21 @@ def _with_own_items(message: AIMessage, blocks: list[Any], taken: Collection[str
     return written
 
 
-def _item_id(block: Any) -> str:
+def _item_id(block: Block) -> str:
     """The id that the Responses API gave to an item; `""` if it is none."""
-    inner, kind = fields_of(block), kind_of(block)
-    if kind == "tool_call":  # in v1 content
-        extras = inner.get("extras")
-        item_id = extras.get("item_id") if isinstance(extras, dict) else None
-    else:
-        item_id = None if kind == "server_tool_call" else inner.get("id")
+    item_id = block.fields.get("id")
+    if block.kind in ("tool_call", "server_tool_call"):  # in v1 content
+        item_id = block.v1_extra("item_id") if block.kind == "tool_call" else None
     return item_id if isinstance(item_id, str) and item_id.startswith(_ITEM_IDS) else ""
 
 
-def _without_item_id(block: Any) -> Any:
+def _without_item_id(block: Block) -> Block:
     """A block without its id. One without which LangChain cannot read it becomes a text."""
-    inner = dict(fields_of(block))
+    fields = dict(block.fields)
     if _item_id(block).startswith("ws_"):
         return text_block(_USED.format(name=tool_name_of(block)))
-    if inner["type"] == "tool_call":
-        inner["extras"] = {k: v for k, v in inner["extras"].items() if k != "item_id"}
+    if block.kind == "tool_call":
+        fields["extras"] = {k: v for k, v in fields["extras"].items() if k != "item_id"}
     else:
-        inner.pop("id")
-    return {**block, "value": inner} if block["type"] == "non_standard" else inner
+        fields.pop("id")
+    return block.with_fields(fields)

@@ -1,4 +1,4 @@
-"""Read the results in a message of any class.
+"""Read and write the results in a message of any class.
 
 This is the only module that knows which messages can carry a result: `ToolMessage`,
 `FunctionMessage`, `ChatMessage`, `HumanMessage`. It looks at one message at a time: `matching`
@@ -7,6 +7,7 @@ decides which result belongs to which call.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,17 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langgraph_patch.history.calls import dicts, text_of
-from langgraph_patch.history.ids import valid_name
+from langgraph_patch.history.calls import Call
+from langgraph_patch.history.fields import (
+    CUSTOM_CALL,
+    CUSTOM_OUTPUT,
+    VALID_NAME,
+    blocks_of,
+    dicts,
+    text_of,
+    valid_name,
+)
+from langgraph_patch.history.placeholders import is_synthetic
 
 
 @dataclass(slots=True, eq=False)
@@ -32,22 +42,20 @@ class Result:
         message: The result as a `ToolMessage`.
         index: The index of its message in the history.
         part: Its position among the results of its message.
-        holds_more: Whether its message holds more than results.
         after: The index of the last message before it that holds more than results.
+        remainder: What its message holds beside results; None if that is nothing.
         is_placeholder: Whether it is a placeholder, which gives way to a real result.
-        is_fake: Whether a client invented it.
         call_index: The index of the message that makes its call; None if it has no call.
     """
 
     call_id: str | None
     name: str | None
     message: ToolMessage
-    index: int = 0
-    part: int = 0
-    holds_more: bool = False
-    after: int = -1
-    is_placeholder: bool = False
-    is_fake: bool = False
+    index: int
+    part: int
+    after: int
+    remainder: BaseMessage | None
+    is_placeholder: bool
     call_index: int | None = None
 
     @property
@@ -56,54 +64,50 @@ class Result:
         return valid_name(self.name) if self.name else None
 
 
-def read_results(message: BaseMessage, index: int = 0) -> list[Result]:
+# --- reading -------------------------------------------------------------------------------
+
+
+def read_results(message: BaseMessage, index: int, after: int) -> list[Result]:
     """The results in `message`; an empty list if there are none.
 
     Args:
-        message: The message; its fields are valid (`damaged_fields`).
-        index: Its index in the history. Default: 0.
+        message: The message; its fields are valid (`fields.corrected`).
+        index: Its index in the history.
+        after: The index of the last message before it that holds more than results.
     """
-    found = _results_of(message)
-    holds_more = bool(found) and without_results(message) is not None
-    for part, result in enumerate(found):
-        result.index, result.part, result.holds_more = index, part, holds_more
-    return found
-
-
-def _results_of(message: BaseMessage) -> list[Result]:
-    if isinstance(message, ToolMessage):
-        return [Result(text_of(message.tool_call_id), message.name, message)]
-    is_function = isinstance(message, ChatMessage) and message.role in {"tool", "function"}
-    if is_function or isinstance(message, FunctionMessage):
-        call_id = text_of(message.additional_kwargs.get("tool_call_id")) or None
-        name = text_of(message.name or message.additional_kwargs.get("name")) or None
-        return [Result(call_id, name, _as_tool_message(message, call_id or ""))]
-    if isinstance(message, HumanMessage):
-        return _results_of_human(message)
-    return []
-
-
-def _results_of_human(message: HumanMessage) -> list[Result]:
+    found = list(_results_of(message))
+    remainder = _without_results(message) if found else None
     return [
-        Result(
-            text_of(block.get("tool_use_id")),
-            None,
-            ToolMessage(
-                content=_content_of(block.get("content")),
-                tool_call_id=text_of(block.get("tool_use_id")),
-                status="error" if block.get("is_error") else "success",
-            ),
-        )
-        for block in filter(_is_result_block, dicts(message.content))
+        Result(call_id, name, result, index, part, after, remainder, is_synthetic(result))
+        for part, (call_id, name, result) in enumerate(found)
     ]
 
 
-def _is_result_block(block: object) -> bool:
+def _results_of(message: BaseMessage) -> Iterator[tuple[str | None, str | None, ToolMessage]]:
+    """Each result of a message: the id and the tool that it names, and its `ToolMessage`."""
+    extra = message.additional_kwargs
+    if isinstance(message, ToolMessage):
+        yield text_of(message.tool_call_id), message.name, message
+    elif isinstance(message, FunctionMessage) or (
+        isinstance(message, ChatMessage) and message.role in {"tool", "function"}
+    ):
+        call_id = text_of(extra.get("tool_call_id")) or None
+        name = text_of(message.name or extra.get("name")) or None
+        yield call_id, name, _as_tool_message(message, call_id or "")
+    elif isinstance(message, HumanMessage):
+        for block in filter(_is_result_block, dicts(message.content)):
+            call_id = text_of(block.get("tool_use_id"))
+            status = "error" if block.get("is_error") else "success"
+            content = _content_of(block.get("content"))
+            yield call_id, None, ToolMessage(content, tool_call_id=call_id, status=status)
+
+
+def _is_result_block(block: Any) -> bool:
     """Whether a content block is a result in Anthropic's form."""
     return isinstance(block, dict) and block.get("type") == "tool_result"
 
 
-def without_results(message: BaseMessage) -> BaseMessage | None:
+def _without_results(message: BaseMessage) -> BaseMessage | None:
     """What remains of a message without its results; None if nothing remains."""
     if not isinstance(message, HumanMessage) or not isinstance(message.content, list):
         return None
@@ -122,9 +126,38 @@ def _as_tool_message(message: BaseMessage, call_id: str) -> ToolMessage:
     )
 
 
-def _content_of(stored: object) -> str | list[str | dict[str, Any]]:
-    if stored is None:
-        return ""
-    if isinstance(stored, list) and all(isinstance(block, str | dict) for block in stored):
-        return stored
-    return stored if isinstance(stored, str) else repr(stored)
+def _content_of(stored: Any) -> Any:
+    """What a `ToolMessage` can hold; anything else as text."""
+    is_list = isinstance(stored, list) and all(isinstance(each, str | dict) for each in stored)
+    return stored if is_list else text_of(stored)
+
+
+# --- writing -------------------------------------------------------------------------------
+
+
+def write_result(message: ToolMessage, stored: Call, new: Call) -> ToolMessage:
+    """`message` as the result of a call under its new id and name.
+
+    The result of a custom tool call (OpenAI's Responses API: free text in, free text out)
+    becomes a block of its own type; plain text would be the result of a function call.
+
+    Args:
+        message: The result; it is not changed.
+        stored: The call as it is stored.
+        new: The call as it is written.
+
+    Returns:
+        The same object if nothing has to change, else a copy.
+    """
+    name, update = message.name, dict[str, Any]()
+    is_output = any(block.kind == CUSTOM_OUTPUT for block in blocks_of(message))
+    if stored.block_type == CUSTOM_CALL and not is_output:
+        # Integrations send only the first block; all blocks are kept.
+        others = message.content if isinstance(message.content, list) else []
+        update["content"] = [{"type": CUSTOM_OUTPUT, "output": str(message.text)}, *others]
+    if message.tool_call_id != new.id:
+        update["tool_call_id"] = new.id
+    is_of_call = name == stored.name or not VALID_NAME.match(name or "x")
+    if name is not None and name != new.name and is_of_call:
+        update["name"] = new.name
+    return message.model_copy(update=update) if update else message

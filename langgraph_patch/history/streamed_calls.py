@@ -18,24 +18,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeGuard
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call
 from langchain_core.utils.json import parse_partial_json
 
-from langgraph_patch.history.calls import (
-    CALL_BLOCKS,
-    STOPPED,
-    block_call_id,
-    call_blocks,
-    complete_args,
-    text_of,
-    type_of,
-    with_args,
-)
-from langgraph_patch.history.ids import UNKNOWN_TOOL
+from langgraph_patch.history.calls import STOPPED, complete_args
+from langgraph_patch.history.fields import UNKNOWN_TOOL, blocks_of, text_block, text_of
 
 REASON_KEYS: Final = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 """Where integrations put the provider's reason for the end of a stream."""
@@ -77,12 +68,14 @@ class StreamedCall:
         name: The name of the tool; `""` where there is none.
         raw: The text of the arguments, as it arrived.
         args: The arguments; None if the model did not finish writing them.
+        chunks: Its chunks. If they contradict each other, the first id and name count.
     """
 
-    id: str
-    name: str
+    id: str = ""
+    name: str = ""
     raw: str = ""
     args: dict[str, Any] | None = None
+    chunks: list[ToolCallChunk] = field(default_factory=list, repr=False)
 
     def is_completed(self, call: Mapping[str, Any]) -> bool:
         """Whether `call` is what LangChain makes of this call, if it is truncated."""
@@ -133,9 +126,9 @@ class StreamedCalls:
         return _calls_cut_at_limit(message, is_streamed=is_streamed) or calls
 
     def _streamed(self, *, failed: bool) -> list[StreamedCall]:
-        chunks = () if self.is_judged else self._chunks
-        calls = [_merged(group) for group in group_call_chunks(chunks)]
+        calls = group_call_chunks(() if self.is_judged else self._chunks)
         for call in calls:
+            call.raw = "".join(chunk.get("args") or "" for chunk in call.chunks)
             call.args = complete_args(call.raw)  # {} if it is empty
         if calls and not calls[-1].raw and (failed or self._is_cut()):
             calls[-1].args = None
@@ -144,15 +137,6 @@ class StreamedCalls:
     def _is_cut(self) -> bool:
         reasons = (metadata.get(key) for metadata in self._metadata for key in REASON_KEYS)
         return any(str(reason).lower() in CUT_REASONS for reason in reasons if reason)
-
-
-def _merged(chunks: Sequence[ToolCallChunk]) -> StreamedCall:
-    """One call from its chunks. If they contradict each other, the first id and name count."""
-    return StreamedCall(
-        id=next((text_of(chunk["id"]) for chunk in chunks if chunk.get("id")), ""),
-        name=next((text_of(chunk["name"]) for chunk in chunks if chunk.get("name")), ""),
-        raw="".join(chunk.get("args") or "" for chunk in chunks),
-    )
 
 
 # --- messages whose calls have no raw text ---------------------------------------------------
@@ -181,15 +165,10 @@ def _calls_cut_at_limit(message: AIMessage, *, is_streamed: bool) -> list[Stream
     is_valid = message.tool_calls and not message.invalid_tool_calls
     if not (is_cut and is_valid and _ends_with_call(message)):
         return []
-    calls = [
-        StreamedCall(
-            id=text_of(call["id"]),
-            name=call["name"],
-            raw=json.dumps(call["args"], ensure_ascii=False),
-            args=call["args"],
-        )
-        for call in message.tool_calls
-    ]
+    calls = []
+    for call in message.tool_calls:
+        raw = json.dumps(call["args"], ensure_ascii=False)
+        calls.append(StreamedCall(text_of(call["id"]), call["name"], raw, call["args"]))
     # Without the last brace the text shows that the call is incomplete, also to later repairs.
     calls[-1].raw, calls[-1].args = calls[-1].raw[:-1], None
     return calls
@@ -210,7 +189,7 @@ def _is_cut_at_limit(metadata: Mapping[str, Any], *, is_streamed: bool) -> bool:
 
 def _ends_with_call(message: AIMessage) -> bool:
     """Whether nothing follows the calls in the content. Their place in it may be unknown."""
-    places = [index for index, _ in call_blocks(message)]
+    places = [index for index, block in enumerate(blocks_of(message)) if block.is_call]
     return not places or not _has_content(message.content[places[-1] + 1 :])
 
 
@@ -224,8 +203,8 @@ def _has_content(content: str | list[Any]) -> bool:
 # --- the chunks of a call ------------------------------------------------------------------
 
 
-def group_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[list[ToolCallChunk]]:
-    """The chunks of each call, in the order in which the calls began.
+def group_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[StreamedCall]:
+    """The calls in the order in which they began, each with its id, its name and its chunks.
 
     A chunk continues the newest call of its index, unless it has another id: then it begins a
     call. Servers that send index 0 for every call are read correctly so. A chunk without an
@@ -235,26 +214,27 @@ def group_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[list[ToolCallChun
     Args:
         chunks: The chunks in the order of arrival. They are not changed.
     """
-    groups: list[list[ToolCallChunk]] = []
-    ids: list[str] = []
-    newest: dict[object, int] = {}
+    calls: list[StreamedCall] = []
+    newest: dict[object, StreamedCall] = {}  # by index; by None the call that began last
     for chunk in chunks:
-        index, call_id = chunk.get("index"), text_of(chunk.get("id"))
-        if index is not None:
-            place = newest.get(index)
-            begins = place is None or bool(call_id and ids[place] and call_id != ids[place])
-        else:
-            place = len(groups) - 1
-            begins = not groups or bool(chunk.get("name") or (call_id and call_id != ids[place]))
-        if place is None or begins:
-            place = len(groups)
-            groups.append([])
-            ids.append("")
-        if index is not None:
-            newest[index] = place
-        ids[place] = ids[place] or call_id
-        groups[place].append(chunk)
-    return groups
+        index = chunk.get("index")
+        call = newest.get(index)
+        if call is None or _begins_call(chunk, call):
+            call = newest[index] = newest[None] = StreamedCall()
+            calls.append(call)
+        call.id = call.id or text_of(chunk.get("id"))
+        call.name = call.name or text_of(chunk.get("name"))
+        call.chunks.append(chunk)
+    return calls
+
+
+def _begins_call(chunk: ToolCallChunk, newest: StreamedCall) -> bool:
+    """Whether a chunk does not continue the newest call, of its index or of all."""
+    call_id = text_of(chunk.get("id"))
+    is_other = bool(call_id) and call_id != newest.id
+    if chunk.get("index") is None:
+        return is_other or bool(chunk.get("name"))
+    return is_other and bool(newest.id)
 
 
 # --- correcting a message ----------------------------------------------------------------
@@ -290,7 +270,8 @@ def refuse_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
     message.invalid_tool_calls = [*message.invalid_tool_calls, *map(_invalid, refused)]
     if isinstance(message.content, list):
         message.content = [
-            with_args(block, {}) if _is_of_call(block, ids) else block for block in message.content
+            (block.with_args({}) if block.is_call and block.call_id in ids else block).stored
+            for block in blocks_of(message)
         ]
     # Gemini has a copy of its last call, without an id, under `function_call`.
     raw_copies = {k: v for k, v in message.additional_kwargs.items() if k != "function_call"}
@@ -322,12 +303,13 @@ def drop_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
     changed = len(left) < len(message.invalid_tool_calls)
     message.invalid_tool_calls = left
     if changed and isinstance(message.content, list):
-        message.content = [block for block in message.content if not _is_of_call(block, ids)]
+        kept = [b for b in blocks_of(message) if not (b.is_call and b.call_id in ids)]
+        message.content = [block.stored for block in kept]
     if changed and not (message.tool_calls or left or message.text.strip()):
         names = ", ".join(call.name or UNKNOWN_TOOL for call in calls if call.args is None)
         text = f"[The model did not finish a call of {names}; it was not run.]"
         blocks = message.content if isinstance(message.content, list) else []
-        message.content = [*blocks, {"type": "text", "text": text}] if blocks else text
+        message.content = [*blocks, text_block(text).stored] if blocks else text
     return changed
 
 
@@ -342,9 +324,3 @@ def _completed_args(raw: str) -> Any:
 def _invalid(call: StreamedCall) -> Any:
     name, call_id = call.name or None, call.id or None
     return invalid_tool_call(name=name, args=call.raw, id=call_id, error=STOPPED)
-
-
-def _is_of_call(block: Any, ids: set[str]) -> TypeGuard[dict[str, Any]]:
-    """Whether a content block is a call with one of these ids."""
-    is_call = isinstance(block, dict) and type_of(block) in CALL_BLOCKS
-    return is_call and block_call_id(block) in ids

@@ -84,8 +84,7 @@ class Finding:
 
     def is_valid(self) -> bool:
         """Whether its cause is known, and its result is one."""
-        is_result = self.result is None or isinstance(self.result, ToolMessage)
-        return is_result and self.cause in CAUSES
+        return self.cause in CAUSES and isinstance(self.result, ToolMessage | None)
 
 
 Evidence: TypeAlias = Mapping[tuple[int, int], Finding]

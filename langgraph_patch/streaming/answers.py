@@ -309,7 +309,10 @@ class _Answers:
         was_empty = not (turn.wrote or turn.called)
         turn.take(chunk)
         if chunk.tool_calls:
-            self._note_calls(chunk, message, token[1])
+            self._calling_nodes.add(token[1].get("langgraph_node"))
+            called = {call_id: message for call in chunk.tool_calls if (call_id := call.get("id"))}
+            message.calls.update(called)
+            self._callers.update(called)
         retracted: list[Token] = []
         if was_empty and (turn.wrote or turn.called):
             # It follows the tool messages, and the failed attempts in its task.
@@ -340,13 +343,6 @@ class _Answers:
         """The messages of a task; none if the task is unknown."""
         return [message for message in self._messages if task and message.task == task]
 
-    def _note_calls(self, chunk: AIMessage, message: _Message, metadata: dict[str, Any]) -> None:
-        self._calling_nodes.add(metadata.get("langgraph_node"))
-        for call in chunk.tool_calls:
-            if call_id := call.get("id"):
-                message.calls.add(call_id)
-                self._callers[call_id] = message
-
     # --- tool messages -----------------------------------------------------------------
 
     def _add_result(self, result: ToolMessage, metadata: dict[str, Any]) -> list[Token]:
@@ -366,9 +362,8 @@ class _Answers:
             # A tool message of a subgraph can come again, as output of the node with it.
             self._results[result.id or id(result)] = (result, metadata)
         node = metadata.get("langgraph_node")
-        if not task or caller is None:
-            return []
-        if node in self._calling_nodes or node in nodes_of_namespace(caller.task):
+        callers = self._calling_nodes
+        if not task or caller is None or node in callers.union(nodes_of_namespace(caller.task)):
             return []
         self._tool_nodes.add(node)
         messages = [] if self._internal else self._of_task(task)

@@ -19,14 +19,14 @@ call." OpenAI's Responses API marks text before a call as `commentary` and an an
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.errors import OptionError, StreamError
-from langgraph_patch.history.calls import REASONING_BLOCKS, type_of, unwrapped
+from langgraph_patch.history.fields import Block, blocks_of, dicts
 from langgraph_patch.streaming.streams import apass_on, open_stream, pass_on
 
 _CALLS_OUTSIDE_TOOL_CALLS: Final = frozenset(
@@ -208,14 +208,13 @@ def has_call(chunk: AIMessage) -> bool:
     """
     if chunk.tool_calls or chunk.invalid_tool_calls or chunk.additional_kwargs.get("function_call"):
         return True
-    return any(type_of(block) in _CALLS_OUTSIDE_TOOL_CALLS for block in _blocks(chunk))
+    return any(block.kind in _CALLS_OUTSIDE_TOOL_CALLS for block in _blocks(chunk))
 
 
 def has_reasoning(chunk: AIMessage) -> bool:
     """Whether a chunk contains reasoning."""
-    if chunk.additional_kwargs.get("reasoning_content"):
-        return True
-    return any(type_of(block) in REASONING_BLOCKS for block in _blocks(chunk))
+    is_beside = bool(chunk.additional_kwargs.get("reasoning_content"))
+    return is_beside or any(block.is_reasoning for block in _blocks(chunk))
 
 
 def phase_of(chunk: AIMessage) -> str | None:
@@ -224,19 +223,15 @@ def phase_of(chunk: AIMessage) -> str | None:
     It is `"commentary"` for text before tool calls and `"final_answer"` for an answer.
     """
     for block in _blocks(chunk):
-        extras = block.get("extras")
-        phase = block.get("phase") or (isinstance(extras, dict) and extras.get("phase"))
+        phase = block.fields.get("phase") or block.v1_extra("phase")
         if isinstance(phase, str):
             return phase
     return None
 
 
-def _blocks(chunk: AIMessage) -> list[Mapping[str, Any]]:
+def _blocks(chunk: AIMessage) -> list[Block]:
     """The content blocks, and those that the integration's `output_version="v0"` puts beside."""
-    blocks = chunk.content if isinstance(chunk.content, list) else []
-    if isinstance(beside := chunk.additional_kwargs.get("tool_outputs"), list):
-        blocks = [*blocks, *beside]
-    return [unwrapped(block) for block in blocks if isinstance(block, dict)]
+    return [*blocks_of(chunk), *map(Block, dicts(chunk.additional_kwargs.get("tool_outputs")))]
 
 
 # --- the stream of a model -----------------------------------------------------------------

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
 from typing import Any, Final, TypeAlias, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, ToolCall
@@ -18,24 +17,13 @@ from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_call
 
 from langgraph_patch.errors import StreamError
-from langgraph_patch.history.calls import (
-    CALL_BLOCKS,
-    REASONING_BLOCKS,
-    block_call_id,
-    complete_args,
-    text_of,
-    type_of,
-    with_args,
-)
-from langgraph_patch.history.ids import derived_id
+from langgraph_patch.history.calls import complete_args
+from langgraph_patch.history.fields import CALL_BLOCKS, Block, blocks_of, derived_id
 from langgraph_patch.history.streamed_calls import REASON_KEYS, group_call_chunks
 from langgraph_patch.streaming.streams import open_stream
 
 UNFINISHED_KEY: Final = "langgraph_patch_unfinished"
 """Key in `additional_kwargs` of the content blocks that a cut left incomplete."""
-
-_Blocks: TypeAlias = list[Any]
-"""Content blocks: dicts or strings."""
 
 _Args: TypeAlias = Mapping[str | None, dict[str, Any] | None]
 """The parsed arguments of each call by its id; None if they are incomplete."""
@@ -123,7 +111,7 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
     raw_calls = merge_tool_call_chunks(raw for each in arrived for raw in each.tool_call_chunks)
     calls, invalid = _parsed_calls(raw_calls, merged.id, ended=ended)
     args = {call["id"]: call["args"] for call in calls} | {call["id"]: None for call in invalid}
-    content, unfinished = _split_content(merged.content, args, ended=ended or paused)
+    content, unfinished = _split_content(merged, args, ended=ended or paused)
     kwargs = {**merged.additional_kwargs}
     if invalid:
         # Some integrations keep a raw copy of the calls here, with the incomplete arguments.
@@ -209,7 +197,8 @@ def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChun
     arrived = list(open_stream(chunks, expected="an iterable of tool call chunks"))
     for chunk in arrived:
         _check(chunk)
-    return sorted(map(_merge_one_call, group_call_chunks(arrived)), key=_position)
+    merged = [_merge_one_call(call.chunks) for call in group_call_chunks(arrived)]
+    return sorted(merged, key=_position)
 
 
 def _check(chunk: object) -> None:
@@ -269,60 +258,44 @@ def _parsed_calls(
 
 
 def _split_content(
-    content: str | _Blocks, args_by_id: _Args, *, ended: bool
-) -> tuple[str | _Blocks, _Blocks]:
+    message: AIMessage, args_by_id: _Args, *, ended: bool
+) -> tuple[str | list[Any], list[Any]]:
     """The content that a provider accepts, and the unchanged blocks that it would refuse."""
-    if isinstance(content, str):
-        return content, []
-    final = [_final_block(block, args_by_id) for block in content]
-    removed = {index for index, block in enumerate(final) if block is None}
+    if isinstance(message.content, str):
+        return message.content, []
+    blocks = blocks_of(message)
+    final = [_final_block(block, args_by_id) for block in blocks]
     if not ended:
-        removed |= _server_calls_without_result(content)
-        removed |= _reasoning_at_end(content, removed, args_by_id)
-    kept = [block for index, block in enumerate(final) if index not in removed]
-    return kept, [content[index] for index in sorted(removed)]
+        with_result = {block.result_id for block in blocks}
+        for index, block in enumerate(blocks):
+            if block.kind in _SERVER_CALL_BLOCKS and block.call_id not in with_result:
+                final[index] = None
+        ids_in_content = {block.call_id for block in blocks if block.is_call}
+        if ids_in_content.issuperset(args_by_id):  # other calls are sent behind the content
+            _remove_reasoning_at_end(final)
+    unfinished = [b.stored for b, kept in zip(blocks, final, strict=True) if kept is None]
+    return [block.stored for block in final if block is not None], unfinished
 
 
-def _final_block(block: Any, args_by_id: _Args) -> Any:
+def _remove_reasoning_at_end(blocks: list[Block | None]) -> None:
+    """Replace reasoning that no other block follows by None."""
+    for index, block in reversed([*enumerate(blocks)]):
+        if block is not None and not block.is_reasoning:
+            return
+        blocks[index] = None
+
+
+def _final_block(block: Block, args_by_id: _Args) -> Block | None:
     """The block as it is stored; None if it is a fragment of a block without its beginning.
 
     The block of a tool call gets the parsed arguments, or empty ones if they are incomplete.
     """
-    kind = _kind(block)
-    if kind == "input_json_delta":
+    if block.kind == "input_json_delta":
         return None
-    if kind not in CALL_BLOCKS:
+    if not block.is_call:
         return block
-    call_id, args_key = block_call_id(block), CALL_BLOCKS[kind][1]
-    if call_id not in args_by_id:
-        return block if call_id else None
-    args = args_by_id[call_id]
-    if args is not None and args_key in block and kind != "tool_call_chunk":
-        return block
-    return with_args(block, args or {})
-
-
-def _server_calls_without_result(content: _Blocks) -> set[int]:
-    """The indexes of the server-side tool calls that have no result."""
-    blocks = {index: block for index, block in enumerate(content) if _kind(block)}
-    keys = ("tool_use_id", "tool_call_id")
-    with_result = {text_of(block.get(key)) for block in blocks.values() for key in keys}
-    return {
-        index
-        for index, block in blocks.items()
-        if _kind(block) in _SERVER_CALL_BLOCKS and text_of(block.get("id")) not in with_result
-    }
-
-
-def _reasoning_at_end(content: _Blocks, removed: set[int], args_by_id: _Args) -> set[int]:
-    """The indexes of the reasoning blocks that no other block follows."""
-    ids_in_content = {block_call_id(block) for block in content if _kind(block) in CALL_BLOCKS}
-    if args_by_id.keys() - ids_in_content:
-        return set()  # a provider receives the calls without a block after the content
-    remaining = [index for index in range(len(content)) if index not in removed]
-    return set(takewhile(lambda i: _kind(content[i]) in REASONING_BLOCKS, reversed(remaining)))
-
-
-def _kind(block: Any) -> str:
-    """The type of a content block; `""` for a string."""
-    return type_of(block) if isinstance(block, dict) else ""
+    if block.call_id not in args_by_id:
+        return block if block.call_id else None
+    args = args_by_id[block.call_id]
+    has_args = CALL_BLOCKS[block.kind][1] in block.fields and block.kind != "tool_call_chunk"
+    return block if args is not None and has_args else block.with_args(args or {})

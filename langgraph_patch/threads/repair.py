@@ -33,8 +33,9 @@ from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.graph.state import unknown_key_error
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.pairing import read_history
-from langgraph_patch.history.patch import Patch, changes_history
+from langgraph_patch.history.patch import changes_history
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.threads.listing import delete_checkpoint
 from langgraph_patch.threads.read import StoredHistory, age_of, checked_address, checked_saver

@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from langgraph_patch.history.changes import Change, json_value
-from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.changes import Change, Patch, json_value
 from langgraph_patch.view import notebook_html, report_view
 
 ThreadStatus = Literal["healthy", "damaged", "paused", "unreadable"]

@@ -19,8 +19,13 @@ from langgraph_patch.errors import EvidenceError, is_store_failure
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.pairing import Reading, read_history
-from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
+from langgraph_patch.history.patch import (
+    changes_history,
+    patch_messages,
+    read_if_damaged,
+)
 from langgraph_patch.history.placeholders import is_synthetic
+from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.threads.listing import Selection
 from langgraph_patch.threads.read import StoredHistory, age_of, checked_saver, read_each, reason_of
 from langgraph_patch.threads.repair import plan_repair
@@ -161,7 +166,7 @@ def _with_status(
         if is_store_failure(error):
             raise
         reason = f"its older checkpoints cannot be read: {reason_of(error.__cause__ or error)}"
-        patch = patch_reading(replace(reading, leaves_open=False))
+        patch = patch_messages(messages)
         report, damaged = replace(report, reason=reason), replace(damaged, reason=reason)
     return replace(damaged, patch=patch) if changes_history(patch) else report
 

@@ -6,7 +6,6 @@ time is the median of the rounds' ratios; rows and bytes are all that `SqliteSav
 
 from __future__ import annotations
 
-import gc
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -91,11 +90,9 @@ class Bench:
 def talk_in_turns(builds: Mapping[str, Build], folder: Path | None, turns: int, n: int) -> Any:
     """Let all variants talk: each turn of one beside the same turn of the others."""
     variants = {name: Bench(each, folder and folder / name, turns) for name, each in builds.items()}
-    gc.freeze()  # else each collection between two turns would go through all that is imported
     for turn in range(turns):
         for name in sorted(variants, reverse=bool((turn + n) % 2)):
             variants[name].talk(turn)
-    gc.unfreeze()
     return {name: (variant.seconds, variant.close()) for name, variant in variants.items()}
 
 

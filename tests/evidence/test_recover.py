@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.prebuilt import tools_condition
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
@@ -353,3 +353,21 @@ def test_b5_a_run_that_went_on_from_the_breakpoint():
     agent.run(None)
     agent.say("never mind")
     assert agent.results == {"c1": WAITED.format("wire", "c1")}
+
+
+@pytest.mark.parametrize("node", ["check", "post_model_hook"])
+def test_b5_a_node_before_the_breakpoint(node: str):
+    """A hook of a prebuilt agent runs no tools. A node of your own may have run the call itself."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        builder = StateGraph(MessagesState).add_node("agent", model_node(model))
+        builder.add_node(node, lambda _: {}).add_node("tools", ToolNode(tools))
+        builder.add_edge(START, "agent").add_edge("agent", node).add_edge("tools", "agent")
+        builder.add_conditional_edges(node, tools_condition)
+        return with_patching(builder.compile(checkpointer=saver, interrupt_before=["tools"]))
+
+    agent = Agent(build, calls(WIRE))
+    agent.say("book it")
+    agent.say("never mind")
+    text = BREAKPOINT if node == "post_model_hook" else UNKNOWN
+    assert agent.results == {"c1": text.format("wire", "c1")}

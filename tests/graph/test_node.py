@@ -37,9 +37,9 @@ from kit import (
 )
 from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
-from langgraph_patch.graph.node import PatchedNode, new_message
+from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.repairer import Repairer
-from langgraph_patch.graph.state import messages_in, replace_values, values_in, with_update
+from langgraph_patch.graph.state import NodeOutput, messages_in, replace_values, values_in
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.placeholder_texts import UNKNOWN
 from support.strict import refuse
@@ -505,10 +505,10 @@ def test_a_summary_of_what_the_state_does_not_have():
 def test_what_a_node_adds_and_where_it_is_replaced():
     """One new message, or none of several; each key in the `Command` that writes it."""
     two = {"messages": [AIMessage("a"), AIMessage("b")]}
-    assert new_message(two, {"messages": []}, ["messages"]) is None
+    assert NodeOutput(two).new_message({"messages": []}) is None
     commands = [Command(update={"a": 1}), Command(update={"b": 2})]
     replaced = [Command(update={"a": 9}), Command(update={"b": 8})]
-    assert with_update(commands, {"a": 9, "b": 8}) == replaced
+    assert NodeOutput(commands).with_values({"a": 9, "b": 8}) == replaced
 
 
 def test_a_model_node_that_goes_to_its_parent():

@@ -7,8 +7,9 @@ from langchain_core.messages import AIMessage, SystemMessage
 
 from kit import StrictModel
 from langgraph_patch import Change, patch_messages, with_patching
-from langgraph_patch.history.ids import PLACEHOLDER_KEY
-from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
+from langgraph_patch.history.fields import PLACEHOLDER_KEY
+from langgraph_patch.history.patch import changes_history, read_if_damaged
+from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.history.texts import Finding
 from support.histories import (
     H,

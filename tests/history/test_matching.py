@@ -4,7 +4,7 @@ import pytest
 from langchain_core.messages import AIMessage, FunctionMessage, SystemMessage, ToolMessage
 
 from langgraph_patch import is_placeholder, patch_messages, validate_messages
-from langgraph_patch.history.ids import PLACEHOLDER_KEY
+from langgraph_patch.history.fields import PLACEHOLDER_KEY
 from support.histories import H, ai, is_quiet, made, marked, repaired, result
 from support.placeholder_texts import DEEPAGENTS_CANCELLED
 

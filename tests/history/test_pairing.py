@@ -3,7 +3,7 @@
 from langchain_core.messages import AIMessage, SystemMessage
 
 from langgraph_patch import patch_messages
-from langgraph_patch.history.ids import PLACEHOLDER_KEY, derived_id, valid_name
+from langgraph_patch.history.fields import PLACEHOLDER_KEY, derived_id, valid_name
 from support.histories import (
     H,
     ai,

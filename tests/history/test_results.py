@@ -8,7 +8,19 @@ from langgraph.prebuilt import tools_condition
 
 from kit import StrictModel
 from langgraph_patch import patch_messages, with_patching
-from support.histories import H, ai, comparable, is_quiet, kinds, made, repaired, result
+from support.histories import (
+    H,
+    ai,
+    comparable,
+    defects,
+    is_quiet,
+    kinds,
+    made,
+    repaired,
+    result,
+    with_field,
+)
+from support.placeholder_texts import UNKNOWN
 
 
 def in_block(call_id="c1", content="r", **fields):
@@ -22,6 +34,7 @@ def chat(role="tool", **extra):
 
 
 TEXT = {"type": "text", "text": "go on"}
+IMAGE = {"type": "image", "url": "https://x.y/z.png"}
 
 
 def test_f29_result_blocks_may_hold_anything():
@@ -116,3 +129,23 @@ def test_f29_a_wrong_role_loop_ends_after_one_call():
         graph.invoke({"messages": "go"}, {"recursion_limit": 12})
     messages = with_patching(graph).invoke({"messages": "go"})["messages"]
     assert [m.text for m in messages] == ["go", "", "t ran", "done"]
+
+
+def test_f10_the_result_of_a_custom_call_is_wrapped():
+    """As it is it would answer a function call; what is no text is not lost."""
+    call = {"type": "custom_tool_call", "call_id": "c1", "name": "t", "input": "ls"}
+    caller = ai(("t", "c1", {"__arg1": "ls"}), content=[call])
+    for text, stored, kept in (
+        ("go ontxt", [TEXT, "txt"], [TEXT, "txt"]),
+        ("", [], []),
+        ("", [IMAGE], [IMAGE]),
+    ):
+        output = [{"type": "custom_tool_call_output", "output": text}, *kept]
+        assert defects([caller, result(stored)]) == ["wrong_role"]
+        assert kinds([caller, result(stored)]) == ["converted"]
+        assert repaired([caller, result(stored)]) == [caller, result(output)]
+    unknown = {"type": "custom_tool_call_output", "output": UNKNOWN.format("t", "c1")}
+    for block_of_call in (call, {"type": "non_standard", "value": call}):
+        message = ai(("t", "c1", {"__arg1": "ls"}), content=[block_of_call])
+        answer = with_field(made("c1"), content=[unknown])
+        assert repaired([AIMessage([block_of_call])]) == [message, answer]

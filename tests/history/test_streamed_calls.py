@@ -144,6 +144,10 @@ def test_f37_all_copies_of_a_truncated_call_are_corrected():
     found = AIMessage("", invalid_tool_calls=[invalid_of("{", "c1"), invalid_of("{", "c2")])
     assert drop_truncated(found, collected(begin("f", "c1", "nope")).calls())
     assert [call["id"] for call in found.invalid_tool_calls] == ["c2"]
+    wrapped = AIMessage([{"type": "non_standard", "value": WHOLE.content[0]}, TEXT])
+    wrapped.tool_calls = [call_of("f", "c1", {"a": 1})]
+    assert drop_truncated(wrapped, collected(*chunks).calls())
+    assert wrapped.content == [TEXT]
 
 
 USE = {"type": "tool_use", "id": "c2", "name": "wire", "input": {"to": "Zoë"}}

@@ -23,6 +23,6 @@ def postgres():
 
 @pytest.fixture(scope="session")
 def dev_server(tmp_path_factory):
-    """The URL of a LangGraph Server with the graphs of `dev_app`, for the tests of one group."""
+    """The URL of a LangGraph Server, for the tests of one group."""
     with running_server(tmp_path_factory.mktemp("server")) as base:
         yield base

@@ -15,6 +15,7 @@ from kit import BARE, Agent, Desk, StrictModel, calls, lines, patched, streamed
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread
+from support.paths import run_page
 from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, WAITED
 from support.strict import RefusedError
 
@@ -206,3 +207,9 @@ def test_f44_the_model_reads_what_a_subagent_did():
     assert agent.desk.did == {"mail bob": 1}
     inside = 'Recorded inside it: mail({"to": "bob"}): sent to bob'
     assert agent.read["c9"] == f"{WAITED.format('task', 'c9')} {inside}"
+
+
+def test_the_code_of_the_page_runs(tmp_path, monkeypatch):
+    """A reader who pastes its blocks from top to bottom gets no error."""
+    monkeypatch.chdir(tmp_path)
+    assert "create_deep_agent" in run_page("how-to/wrap-an-agent")

@@ -20,12 +20,13 @@ from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 from kit import lines
 from langgraph_patch import validate_messages
 from langgraph_patch.errors import StreamError, ThreadError
-from langgraph_patch.streaming import Turn, afinal_answers, final_answers, full_stream_checker
+from langgraph_patch.streaming import afinal_answers, final_answers, full_stream_checker
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.server import LangGraphServer
+from support.paths import run_page
 from support.placeholder_texts import CANCELLED, WAITED
 from support.stored_threads import thread
-from support.streams import left
+from support.streams import left, live
 
 pytestmark = pytest.mark.xdist_group("server")
 
@@ -63,7 +64,7 @@ class Talk:
     graph: str
 
     @classmethod
-    async def begin(cls, client: LangGraphClient, *texts: str, graph: str = "bare") -> Talk:
+    async def begin(cls, client: LangGraphClient, *texts: str, graph: str = "clerk") -> Talk:
         """A new thread, with a run for each text."""
         talk = cls(client, (await client.threads.create())["thread_id"], graph)
         for text in texts:
@@ -256,13 +257,6 @@ REMOTE: dict[str, dict[str, Any]] = {
 }
 
 
-def live(turn: Turn) -> bool | None:
-    """A checker of an application: whatever can be shown is shown at once."""
-    if turn.called:
-        return True
-    return False if turn.wrote or turn.ended else None
-
-
 def parts_of(client: Any, graph: str, shape: str) -> Any:
     """The stream of a run on the server."""
     if shape in SDK:
@@ -280,7 +274,7 @@ async def test_a_client_of_the_server_has_the_answers_in_the_end(aclient, shape)
         answers = afinal_answers(parts_of(aclient, graph, shape), checker=checker)
         return left([pair async for pair in answers])
 
-    graphs = {"agent": full_stream_checker, "subgraph": live, "retry": live}
+    graphs = {"weather_agent": full_stream_checker, "subgraph": live, "retry": live}
     assert await asyncio.gather(*(run(*each) for each in graphs.items())) == [SUNNY] * 3
 
 
@@ -296,9 +290,9 @@ async def test_a_run_that_fails_on_the_server(aclient):
 
 def test_a_sync_client_has_other_parts_on_request(client):
     """The answers, and the parts of other modes as the SDK yields them."""
-    answers = final_answers(parts_of(client, "agent", "RemoteGraph, v2"), checker=live)
+    answers = final_answers(parts_of(client, "weather_agent", "RemoteGraph, v2"), checker=live)
     assert left(list(answers)) == SUNNY
-    parts = parts_of(client, "agent", "SDK, a list")
+    parts = parts_of(client, "weather_agent", "SDK, a list")
     shown = list(final_answers(parts, checker=full_stream_checker, other_modes=True))
     events = {item.event for item in shown if hasattr(item, "event")}
     assert {"metadata", "updates", "values"} <= events
@@ -339,7 +333,7 @@ async def test_the_bare_graph_fails_and_the_patched_ones_go_on(aclient, play, wo
 
     An agent that is a node adds its abandoned turn before the message that abandons it.
     """
-    graphs = ["bare", "patched", "by_middleware", *["patched_parent"] * (play is abandoned)]
+    graphs = ["clerk", "patched", "by_middleware", *["patched_parent"] * (play is abandoned)]
     talks = [await Talk.begin(aclient, graph=graph) for graph in graphs]
     statuses = await asyncio.gather(*(play(talk) for talk in talks))
     assert statuses == ["error", *["success"] * (len(graphs) - 1)]
@@ -352,3 +346,13 @@ async def test_the_bare_graph_fails_and_the_patched_ones_go_on(aclient, play, wo
         # The thread does not only survive one message.
         assert await talk.run("hello") == "success"
         assert (await talk.lines())[6:] == ["human: hello", "ai: re: hello"]
+
+
+# --- the page of the documentation ----------------------------------------------------------
+
+
+def test_the_code_of_the_page_runs(dev_server, monkeypatch):
+    """A reader who pastes its blocks from top to bottom gets no error."""
+    monkeypatch.setenv("LANGSMITH_API_KEY", "")
+    monkeypatch.setenv("LANGGRAPH_URL", dev_server)
+    run_page("how-to/server")["client"].close()

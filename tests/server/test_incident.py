@@ -5,22 +5,25 @@ To type every command again and write the outputs into the pages:
     PYTHONPATH=tests python tests/server/test_incident.py
 """
 
+import io
 import os
-import pty
 import re
-import subprocess
+import runpy
+import shlex
 import sys
 import tempfile
-from contextlib import suppress
+import warnings
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from support.paths import PAGES
+from langgraph_patch.cli import main
+from support.paths import PAGES, write_files
 from support.servers import running_postgres
 
-INCIDENT, POSTGRES = PAGES["how-to/incident"], PAGES["how-to/postgresql"]
-_FILE = re.compile(r'^```python title="([\w.]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+INCIDENT, POSTGRES = "how-to/incident", "how-to/postgresql"
 _STEP = re.compile(
     r"^```bash\n([^\n]*)\n```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE
 )
@@ -34,42 +37,48 @@ _CHANGING = (
 """What differs between two runs: ids of checkpoints and calls, and ages."""
 
 
+class Terminal(io.StringIO):
+    """What a terminal shows."""
+
+    def isatty(self):
+        """It is one."""
+        return True
+
+
 def typed(command, folder):
-    """What a terminal shows when a command is typed."""
-    ours, theirs = pty.openpty()
-    environment = {
-        **os.environ,
-        "COLUMNS": "100",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONWARNINGS": "ignore",
-        "TERM": "dumb",
-    }
-    done = subprocess.Popen(  # noqa: S602 - the commands of our own page
-        command, shell=True, cwd=folder, env=environment, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    parts = []
-    with suppress(OSError):  # the end of a terminal
-        while part := os.read(ours, 65536):
-            parts.append(part)
-    os.close(ours)
-    done.wait()
-    return b"".join(parts).decode().replace("\r\n", "\n")
+    """What a terminal shows when a command is typed: its program runs in this process."""
+    program, *arguments = shlex.split(command)
+    screen, environment = Terminal(), {"COLUMNS": "100", "TERM": "dumb"}
+    with (
+        chdir(folder),
+        patch.dict(os.environ, environment),
+        patch.object(sys, "path", [str(folder), *sys.path]),
+        patch.object(sys, "argv", arguments),
+        warnings.catch_warnings(action="ignore"),
+        redirect_stdout(screen),
+        redirect_stderr(screen),
+    ):
+        if program == "python":
+            runpy.run_path(arguments[0], run_name="__main__")
+        else:
+            assert program == "langgraph-patch"
+            main(arguments)
+    for file in folder.glob("*.py"):  # the next program imports it anew
+        sys.modules.pop(file.stem, None)
+    return screen.getvalue()
 
 
 def played(page, folder):
     """The text of a page with the output that each command has now."""
-    text = page.read_text("utf-8")
-    for name, code in _FILE.findall(text):
-        (folder / name).write_text(code)
+    write_files(page, folder)
 
     def with_output(step):
-        if step[1].startswith("pip install"):  # not typed
+        if step[1].startswith(("pip install", "export ")):  # not typed
             return step[0]
         output = typed(step[1], folder)
         return f"```bash\n{step[1]}\n```" + (f"\n\n```text\n{output}```" if output else "")
 
-    return _STEP.sub(with_output, text)
+    return _STEP.sub(with_output, PAGES[page].read_text("utf-8"))
 
 
 def settled(text):
@@ -85,7 +94,7 @@ def settled(text):
 
 def test_the_page_shows_what_is_printed(tmp_path):
     """Every command of the page is typed in its order, in an empty folder, on a terminal."""
-    page = INCIDENT.read_text("utf-8")
+    page = PAGES[INCIDENT].read_text("utf-8")
     for command in ("scan", "show", "repair", "undo"):
         assert f"```bash\nlanggraph-patch {command} " in page
     assert settled(played(INCIDENT, tmp_path)) == settled(page)
@@ -95,7 +104,7 @@ def test_the_page_shows_what_is_printed(tmp_path):
 def test_the_page_on_postgresql_shows_what_is_printed(postgres, tmp_path, monkeypatch):
     """The same, with a PostgreSQL server."""
     monkeypatch.setenv("DATABASE_URI", postgres.make())
-    assert settled(played(POSTGRES, tmp_path)) == settled(POSTGRES.read_text("utf-8"))
+    assert settled(played(POSTGRES, tmp_path)) == settled(PAGES[POSTGRES].read_text("utf-8"))
 
 
 if __name__ == "__main__":
@@ -103,4 +112,4 @@ if __name__ == "__main__":
         os.environ["DATABASE_URI"] = started.make()
         for each in (INCIDENT, POSTGRES):
             with tempfile.TemporaryDirectory() as empty:
-                each.write_text(played(each, Path(empty)), "utf-8")
+                PAGES[each].write_text(played(each, Path(empty)), "utf-8")

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import shutil
+import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,32 +88,38 @@ def agent_of(folder: Path, kind: str, named: Any, *, pace: float = 0) -> Agent:
     return Agent(kind, *[say] * 5, saver=folder / "db", desk=desk)
 
 
-def main(place: str, kind: str, durability: Any, named: Any) -> None:
-    """What the child does."""
-    agent_of(Path(place), kind, named, pace=0.05).say("go", durability=durability)
-
-
 def done_in(folder: Path) -> list[str]:
     """What the tools did."""
     log = folder / "log"
     return log.read_text().split() if log.exists() else []
 
 
-def kill_at(folder: Path, *argv: Any, line: str, after: float) -> None:
-    """Run the child until its tools have left that line, and a while more; then kill -9."""
-    code = f"import test_kills; test_kills.main({str(folder)!r}, *{argv!r})"
-    path = f"{Path(__file__).parent}:{ENVIRONMENT['PYTHONPATH']}"
-    with subprocess.Popen(  # noqa: S603 - our own code
-        [sys.executable, "-W", "ignore", "-c", code],
-        stderr=subprocess.DEVNULL,
-        env={**ENVIRONMENT, "PYTHONPATH": path},
-    ) as child:
-        deadline = time.monotonic() + 60
-        while line not in done_in(folder) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert child.poll() is None
-        time.sleep(after)
-        child.kill()
+def forked(act: Callable[[], Any]) -> int:
+    """The id of a process of its own, which has imported all that this one has, and acts."""
+    with warnings.catch_warnings(action="ignore"):  # of the threads of this process
+        process = os.fork()
+    if not process:
+        try:
+            act()
+        finally:
+            os._exit(0)
+    return process
+
+
+def kill_at(
+    folder: Path, kind: str, durability: Any, named: Any, *, line: str, after: float
+) -> None:
+    """Let a process talk until its tools have left that line, and a while more; then kill -9."""
+    child = forked(
+        lambda: agent_of(folder, kind, named, pace=0.05).say("go", durability=durability)
+    )
+    deadline = time.monotonic() + 60
+    while line not in done_in(folder) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    time.sleep(after)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize(
@@ -215,52 +227,22 @@ def test_a_step_that_timed_out(late: Any):
 
 # --- the commands ----------------------------------------------------------------------------
 
-REPAIRS = """
-import os, shutil, signal, sqlite3, sys
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph_patch.threads import repair_thread
-from support.stored_threads import thread
 
-[database] = sys.argv[1:]
-
-def repair(path, fatal):
-    conn = sqlite3.connect(path, check_same_thread=False)
-    saver = SqliteSaver(conn)
-    saver.setup()
+def repair_until(fatal: int, path: Path) -> int:
+    """Repair, until kill -9 before that statement; how many statements there were."""
     statements = []
 
-    def count(statement):
+    def count(statement: str) -> None:
         statements.append(statement)
         if len(statements) == fatal:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    conn.set_trace_callback(count)
-    repair_thread(saver, thread(), min_age=0, on_pause="abandon")
+    with open_saver(str(path)) as saver:
+        saver.setup()
+        saver.conn.set_trace_callback(count)
+        repair_thread(saver, thread(), **NOW)
+        saver.conn.set_trace_callback(None)
     return len(statements)
-
-for fatal in range(1, repair(shutil.copy(database, f"{database}.0"), 0) + 1):
-    path = shutil.copy(database, f"{database}.{fatal}")
-    child = os.fork()
-    if child == 0:
-        repair(path, fatal)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
-"""
-
-STORED = """
-import os, signal, sys
-from langgraph.checkpoint.sqlite import SqliteSaver
-from support.stored_threads import stored
-with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
-    stored("abandoned", saver=saver)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def run(code, *arguments):
-    """Run Python code in a process of its own."""
-    command = [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)]
-    return subprocess.run(command, env=ENVIRONMENT, check=False, capture_output=True)  # noqa: S603 - our own code
 
 
 @pytest.mark.parametrize(("kind", "way"), [("agent", "abandoned"), ("delta", "killed")])
@@ -270,10 +252,12 @@ def test_a_repair_that_is_killed_at_any_statement(kind, way, tmp_path):
     with open_saver(str(path)) as saver:
         stored(way, kind, saver)
     before = rows_of(str(path))["1"]
-    done = run(REPAIRS, path)
-    assert done.returncode == 0, done.stderr
+    count = repair_until(0, shutil.copy(path, tmp_path / "whole"))
     added = []
-    for copy in (each for each in tmp_path.iterdir() if each.suffix[1:].isdigit()):
+    for fatal in range(1, count + 1):
+        copy = shutil.copy(path, tmp_path / f"{fatal}")
+        child = forked(partial(repair_until, fatal, copy))
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
         added.append(len(rows_of(str(copy))["1"] - before))
         with open_saver(str(copy)) as saver:
             made = stored("new", kind, saver)
@@ -291,7 +275,13 @@ def test_a_repair_that_is_killed_at_any_statement(kind, way, tmp_path):
 def test_c5_the_log_of_a_process_that_was_killed(is_copy, tmp_path):
     """It is read. Where Python can, the file and the log stay; a copy leaves no file behind."""
     path = tmp_path / "db"
-    run(STORED, path)
+
+    def store():
+        with open_saver(str(path)) as saver:
+            stored("abandoned", saver=saver)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert os.waitpid(forked(store), 0)[1] == signal.SIGKILL
     if is_copy:
         Path(f"{path}-shm").unlink()
 

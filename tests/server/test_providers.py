@@ -125,16 +125,16 @@ def test_f01_unpatched_it_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "build", "asynchronous"),
+    ("name", "kind", "asynchronous"),
     [
-        (name, KINDS[("create_agent", "recorded", "middleware")[place % 3]], place % 2 == 1)
+        (name, ("create_agent", "recorded", "middleware")[place % 3], place % 2 == 1)
         for place, name in enumerate(INTEGRATIONS)
     ],
 )
-def test_f46_patched_the_conversation_goes_on(name, build, asynchronous):
+def test_f46_patched_the_conversation_goes_on(name, kind, asynchronous):
     """The provider accepts the request: it has the real result and a placeholder."""
     with ProviderServer(INTEGRATIONS[name], BOOK, TURNS["text"]) as server:
-        agent = talk(server, build, asynchronous=asynchronous)
+        agent = talk(server, KINDS[kind], asynchronous=asynchronous)
         for text in ("never mind", "hello?"):
             agent.stream({"messages": [HumanMessage(text)]}, "messages")
             assert agent.history[-1].text == "".join(WORDS)

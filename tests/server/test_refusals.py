@@ -21,14 +21,9 @@ from langgraph_patch.graph.refusal import is_refusal, refusal_text
 from support.provider_server import INTEGRATIONS, Answer, ProviderServer
 from support.refused import FOUND, SEARCH, claude
 
+NOWHERE = "http://127.0.0.1:9"
 TEXT = "messages.1.content.0: Invalid `signature` in `thinking` block."
 NAMES = [name for name in INTEGRATIONS if name != "Anthropic, thinking"]
-
-
-def error_from(name: str, status: int, body: Any = TEXT, way: str = "invoke", **config: Any) -> Any:
-    """What the model of a provider raises at this answer."""
-    with ProviderServer(INTEGRATIONS[name], Answer(status, body)) as server:
-        return error_of(server.model, way, **config)
 
 
 def error_of(model: Any, way: str = "invoke", history: Any = "Rain?", **config: Any) -> Exception:
@@ -48,8 +43,10 @@ def error_of(model: Any, way: str = "invoke", history: Any = "Rain?", **config: 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_refusal_of_the_provider(name):
     """Status 400, invoked, streamed and asynchronous, and 422; with the provider's text."""
-    errors = [error_from(name, 400, way=way) for way in ("invoke", "stream", "ainvoke")]
-    errors.append(error_from(name, 422))
+    answers = [Answer(status, TEXT) for status in (400, 400, 400, 422)]
+    with ProviderServer(INTEGRATIONS[name], *answers) as server:
+        ways = ("invoke", "stream", "ainvoke", "invoke")
+        errors = [error_of(server.model, way) for way in ways]
     assert [is_refusal(error) for error in errors] == [True] * 4
     assert all(TEXT in refusal_text(error) for error in errors)
 
@@ -58,13 +55,13 @@ def test_a_refusal_of_the_provider(name):
 def test_an_answer_that_is_no_refusal(name):
     """Keys, rights, names, limits and faults of the server: the history is not what is wrong."""
     codes = (401, 403, 404, 408, 409, 413, 429, 500, 503, 529)
-    found = [code for code in codes if is_refusal(error_from(name, code, "no"))]
-    with ProviderServer(INTEGRATIONS[name]) as gone:
-        pass
-    assert (found, is_refusal(error_of(gone.model))) == ([], False)
+    with ProviderServer(INTEGRATIONS[name], *[Answer(code, "no") for code in codes]) as server:
+        found = [code for code in codes if is_refusal(error_of(server.model))]
+    assert len(server.requests) == len(codes)
+    nowhere = INTEGRATIONS[name].new_model(NOWHERE)
+    assert (found, is_refusal(error_of(nowhere))) == ([], False)
 
 
-NOWHERE = "http://127.0.0.1:9"
 ASK = HumanMessage("Rain?")
 ROLES = {
     "function": FunctionMessage("r", name="f"),
@@ -123,7 +120,8 @@ def test_an_error_of_the_application_is_none():
     }
     body |= {"id": "1", "object": "chat.completion", "created": 1}
     for at in ("on_chat_model_start", "on_llm_end"):
-        error = error_from("OpenAI Chat Completions", 200, body, callbacks=[Guard(at)])
+        with ProviderServer(INTEGRATIONS["OpenAI Chat Completions"], Answer(200, body)) as server:
+            error = error_of(server.model, callbacks=[Guard(at)])
         assert (str(error), is_refusal(error)) == ("not here", False)
 
     class Checked(ChatOpenAI):
@@ -140,6 +138,7 @@ def test_an_error_of_the_application_is_none():
 def test_an_error_of_an_answer_is_none():
     """A server that reports its error with status 200 has read the history."""
     body = {"error": {"message": "overloaded", "code": "server_error"}}
-    error = error_from("OpenAI Chat Completions", 200, body)
+    with ProviderServer(INTEGRATIONS["OpenAI Chat Completions"], Answer(200, body)) as server:
+        error = error_of(server.model)
     assert isinstance(error, ValueError)
     assert not is_refusal(error)

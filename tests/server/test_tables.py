@@ -7,8 +7,9 @@ import pytest
 
 import compare
 import langgraph_bugs
+import saver_table
 import wire_table
-from support.paths import ENVIRONMENT, PAGES, SCRIPTS
+from support.paths import PAGES, SCRIPTS
 from support.wires import WIRES
 
 
@@ -44,15 +45,14 @@ def test_the_benchmarks_print_one_table():
     assert len(lines) > 50
 
 
-def test_langgraphs_own_checkpointers_can_do_everything():
+def test_langgraphs_own_checkpointers_can_do_everything(monkeypatch, capsys):
     """Those that need no server, by `saver_table`; the documentation has the others."""
-    command = [sys.executable, "-W", "ignore", SCRIPTS / "saver_table.py"]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, check=True, text=True)  # noqa: S603 - our own script
-    rows = {
-        line.split(" | ")[0].strip("| "): line.split(" | ")[2:] for line in done.stdout.splitlines()
-    }
-    assert [cell.strip("| ") for cell in rows["SqliteSaver"]] == ["yes"] * 4
-    *others, undo = [cell.strip("| ") for cell in rows["InMemorySaver"]]
+    monkeypatch.setattr(sys, "argv", ["saver_table.py"])
+    saver_table.main()
+    lines = [line.strip(" |").split(" | ") for line in capsys.readouterr().out.splitlines()]
+    rows = {line[0]: line[2:] for line in lines}
+    assert rows["SqliteSaver"] == ["yes"] * 4
+    *others, undo = rows["InMemorySaver"]
     assert others == ["yes"] * 3
     assert "cannot delete single checkpoints" in undo
-    assert [cell.strip("| ") for cell in rows["PostgresSaver"]] == ["no URI"] * 4
+    assert rows["PostgresSaver"] == ["no URI"] * 4

@@ -7,8 +7,10 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 
 from langgraph_patch import patch_messages, validate_messages
-from langgraph_patch.history.ids import PLACEHOLDER_KEY
-from langgraph_patch.history.patch import Patch, as_messages, patch_reading, read_if_damaged
+from langgraph_patch.history.changes import Patch
+from langgraph_patch.history.fields import PLACEHOLDER_KEY
+from langgraph_patch.history.patch import as_messages, read_if_damaged
+from langgraph_patch.history.repair import patch_reading
 from support.placeholder_texts import MALFORMED, UNKNOWN
 
 H = HumanMessage

@@ -158,6 +158,9 @@ NO_THINKING = (
 )
 
 
+_CLAUDE: Any = ChatAnthropic(model="claude-sonnet-4-6", api_key="k")
+
+
 class BoundModel(StrictModel):
     """Says its script line by line, and then `done`; each line with thinking before it.
 
@@ -199,8 +202,7 @@ class BoundModel(StrictModel):
 
     def _line(self, messages: list[BaseMessage]) -> AIMessage:
         self.seen.append(list(messages))
-        claude: Any = ChatAnthropic(model="claude-sonnet-4-6", api_key="k")
-        sent = claude._get_request_payload(messages)
+        sent = _CLAUDE._get_request_payload(messages)
         self._verify(sent)
         line = self.script.pop(0) if self.script else "done"
         before = [*sent["messages"], {"role": "assistant", "content": []}]

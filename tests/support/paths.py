@@ -24,7 +24,14 @@ PAGES = {
 }
 """The file of each page, by its address."""
 
+_FILE = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 _BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+
+
+def write_files(name, folder):
+    """Write the files that a page shows into a folder."""
+    for title, text in _FILE.findall(PAGES[name].read_text("utf-8")):
+        (folder / title).write_text(text)
 
 
 def run_page(name):

@@ -14,7 +14,7 @@ import struct
 from binascii import crc32
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from threading import Thread
@@ -339,19 +339,14 @@ class ProviderServer:
         self.script = list(turns)
         self.requests: list[Events] = []
         self.refused: list[list[str]] = []
-        handler = type("Handler", (_Handler,), {"provider": self})
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._thread = Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self.model = integration.new_model(f"http://127.0.0.1:{self._http.server_port}")
+        self._handler, self.model = _running(integration)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._handler.provider = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join(5)
+        del self._handler.provider
 
     def answer(self, body: dict[str, Any]) -> list[bytes] | Answer:
         """The next turn, or why the history is refused."""
@@ -389,3 +384,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Write no log."""
+
+
+@cache
+def _running(integration: Integration) -> tuple[type[_Handler], BaseChatModel]:
+    """The handler of a server that runs until the tests end, and a model for its address.
+
+    There is one for each integration, because the client of a provider takes long to make.
+    """
+    handler = type("Handler", (_Handler,), {})
+    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    Thread(target=http.serve_forever, daemon=True).start()
+    return handler, integration.new_model(f"http://127.0.0.1:{http.server_port}")

@@ -24,7 +24,7 @@ import psycopg
 from langgraph.checkpoint.postgres import PostgresSaver
 
 from support.databases import POSTGRES_TABLES
-from support.paths import ENVIRONMENT, TESTS
+from support.paths import ENVIRONMENT, TESTS, write_files
 
 PASSWORD = "s3/cr@t:zw?ei#fünf"  # noqa: S105 - of a server that stops with the tests
 
@@ -177,6 +177,10 @@ class Proxy:
 
 # --- LangGraph Server (`langgraph dev`), offline, on a loopback port -----------------------------
 
+DEV_APP = TESTS / "support" / "dev_app"
+DEV_GRAPHS = ("clerk", "nested", "patched", "patched_parent", "by_middleware", "weather_agent")
+DEV_GRAPHS += ("subgraph", "retry", "failing")
+
 _SECONDS = 60
 _OFFLINE = {
     "LANGGRAPH_NO_VERSION_CHECK": "true",
@@ -186,14 +190,20 @@ _OFFLINE = {
 }
 
 
-@contextmanager
-def running_server(folder, name="dev_app"):
-    """The URL of a server that runs until the context ends, with a copy of the app in `folder`.
+def _write_app(app):
+    """Write the application of the page about LangGraph Server, and the graphs of `dev_app`."""
+    shutil.copytree(DEV_APP, app, ignore=shutil.ignore_patterns("__pycache__"))
+    write_files("how-to/server", app)
+    config = json.loads((app / "langgraph.json").read_text())
+    config["graphs"] |= {name: f"./dev_graphs.py:{name}" for name in DEV_GRAPHS}
+    (app / "langgraph.json").write_text(json.dumps({**config, "disable_persistence": True}))
 
-    `name` is a folder of `tests/support`, or the path of any other folder.
-    """
+
+@contextmanager
+def running_server(folder):
+    """The URL of a server that runs until the context ends, with its application in `folder`."""
     app = Path(folder) / "app"
-    shutil.copytree(TESTS / "support" / name, app, ignore=shutil.ignore_patterns("__pycache__"))
+    _write_app(app)
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
-from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
+import kit
 from kit import Agent, DeltaState, calls, loop, send_each
 from langgraph_patch import PatchError
 from langgraph_patch.threads import scan_threads
@@ -33,16 +33,6 @@ def thread(name: str = "1", **names: str) -> Any:
 
 
 # --- graphs ---------------------------------------------------------------------------------
-
-
-def hand_built(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-    """A loop whose tools run in one task, so that a result beside a pause is not recorded."""
-    return loop(model, tools).compile(checkpointer=saver, **options)
-
-
-def agent(model: Any, tools: Any, saver: Any) -> Any:
-    """`create_agent`: a task for each call."""
-    return create_agent(model, tools, checkpointer=saver)
 
 
 def delta(model: Any, tools: Any, saver: Any) -> Any:
@@ -67,7 +57,9 @@ def deep(model: Any, tools: Any, saver: Any) -> Any:
     return import_module("deepagents").create_deep_agent(model, tools, checkpointer=saver)
 
 
-BARE = {graph.__name__: graph for graph in (hand_built, agent, delta, stateful_child, deep)}
+BARE = {graph.__name__: graph for graph in (delta, stateful_child, deep)}
+BARE |= {"hand_built": kit.BARE["hand_built"], "agent": kit.BARE["create_agent"]}
+"""A hand-built loop runs its tools in one task, so that no result beside a pause is recorded."""
 
 
 # --- threads --------------------------------------------------------------------------------

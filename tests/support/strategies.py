@@ -24,7 +24,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langgraph_patch.history.ids import PLACEHOLDER_KEY
+from langgraph_patch.history.fields import PLACEHOLDER_KEY
 from support.histories import marked
 from support.placeholder_texts import DEEPAGENTS_CANCELLED
 

@@ -19,6 +19,7 @@ from langgraph.types import RetryPolicy, interrupt
 from kit import StrictModel, above, model_node, streamed
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.streams import weather
 from support.strict import refuse
 
 # --- threads --------------------------------------------------------------------------------
@@ -93,20 +94,14 @@ def _clerk(*middleware: Any) -> Any:
     return create_agent(Clerk(), tools, middleware=middleware)
 
 
-bare = _clerk()
-nested = above(bare).compile()
+clerk = _clerk()
+nested = above(clerk).compile()
 patched = with_patching(_clerk())
 patched_parent = with_patching(above(_clerk()).compile())
 by_middleware = _clerk(PatchToolCallsMiddleware())
 
 
 # --- streams --------------------------------------------------------------------------------
-
-
-@tool
-def weather(city: str) -> str:
-    """The weather."""
-    return f"sunny in {city}"
 
 
 def _words(*words: str) -> list[Any]:
@@ -128,7 +123,7 @@ BROKEN = [*_words("So"), ConnectionError("reset by peer")]
 """An answer that fails in its middle."""
 
 
-def agent() -> Any:
+def weather_agent() -> Any:
     """Text, a call, an answer."""
     return _agent()
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch import Change, patch_messages, validate_messages
-from langgraph_patch.history.damaged_fields import corrected
+from langgraph_patch.history.fields import corrected
 from support.histories import H, ai, result, with_field
 from support.strict import refuse
 

@@ -1,0 +1,229 @@
+"""Read the fields and the content blocks of messages, whatever is stored; what is valid in them.
+
+LangChain validates a message when it is constructed. `model_construct`, `model_copy(update=...)`,
+plain assignment and old checkpoints bypass that. `corrected` gives a valid value to the fields that
+decide about calls and results:
+
+- A content that is neither a text nor a list becomes its text; None becomes `""`.
+- A list of calls that is None becomes empty.
+- A `tool_call_id` becomes the text that LangChain's constructor makes of it, or `""`.
+
+No integration, reducer or serializer of a checkpoint damages any other field, or what is in a
+list: such a message is an error, as in the graph without this package.
+
+An id or a name is valid if every provider accepts it. Derived ids use no clock and no
+randomness: the same history always gives the same ids.
+
+LangChain's v1 content wraps content blocks that it does not know (`non_standard`): a `Block` has
+the fields of the block inside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+# --- fields --------------------------------------------------------------------------------
+
+
+def corrected(message: BaseMessage) -> BaseMessage:
+    """A message whose calls and results can be read.
+
+    Args:
+        message: The message; it is not changed.
+
+    Returns:
+        The same object if its fields are valid, else a corrected copy.
+
+    Examples:
+        >>> from langchain_core.messages import HumanMessage
+        >>> from langgraph_patch.history.fields import corrected
+        >>> corrected(HumanMessage.model_construct(content=7)).content
+        '7'
+    """
+    fields, update = message.__dict__, dict[str, Any]()
+    content, call_id = fields.get("content"), fields.get("tool_call_id")
+    if not isinstance(content, str | list):
+        update["content"] = text_of(content)
+    if isinstance(message, AIMessage):
+        names = ("tool_calls", "invalid_tool_calls")
+        update |= {name: [] for name in names if fields.get(name) is None}
+    if isinstance(message, ToolMessage) and not isinstance(call_id, str):
+        update["tool_call_id"] = str(call_id) if isinstance(call_id, UUID | int | float) else ""
+    return message.model_copy(update=update) if update else message
+
+
+def text_of(value: object) -> str:
+    """An id or a name as a string; `""` for None."""
+    return "" if value is None else str(value)
+
+
+def dicts(values: object) -> list[Mapping[str, Any]]:
+    """The dicts among the items of a list; nothing if it is not a list."""
+    return [v for v in values if isinstance(v, dict)] if isinstance(values, list) else []
+
+
+# --- ids and names -----------------------------------------------------------------------
+
+PLACEHOLDER_KEY: Final = "langgraph_patch"
+"""The key in `additional_kwargs` of what this package wrote. Its value is a dict.
+
+Of a message with renamed calls:
+
+- `earlier_ids`: for the id of each renamed call the ids that it had before, the oldest first.
+
+Of a placeholder:
+
+- `cause`: one of the causes (`DanglingCall.cause`).
+- `arguments`: for a malformed call the text of its incomplete arguments.
+- `look_again`: The checkpoint from which the next turn searches once more, if it does: a task may
+  still have been running. True for the newest one.
+- `inner`: how many results of calls inside the call it lists, if any.
+
+Of a recovered result, which is no placeholder:
+
+- `not_kept`: the names of effects of its call that were not restored.
+- `cause`: `"reconciled"` if the application's own lookup settled the call.
+"""
+
+MAX_ID = 40
+VALID_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,40}\Z")
+"""Call ids that every provider accepts: Bedrock's characters and Chat Completions' length."""
+
+MAX_NAME = 64
+VALID_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+UNKNOWN_TOOL = "unknown_tool"
+"""The name of a call that is stored without one."""
+
+_DIGEST = 8
+"""How many characters of a digest a derived id ends with."""
+
+
+def valid_name(name: str) -> str:
+    """`name` with invalid characters replaced; the same string if it is valid already."""
+    if VALID_NAME.match(name):
+        return name
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name[:MAX_NAME]) or UNKNOWN_TOOL
+
+
+def derived_id(call_id: str, message_id: str | None, ordinal: int, salt: int = 0) -> str:
+    """A new id for a call that has an invalid id, or one that is already in use.
+
+    Args:
+        call_id: The stored id. The new id starts like it, for readers.
+        message_id: The id of the message that made the call.
+        ordinal: The position of the call in its message.
+        salt: Another number gives another id, in case the first is already in use.
+    """
+    start = re.sub(r"[^a-zA-Z0-9_.:-]", "_", call_id[: MAX_ID - _DIGEST - 1]) or "call"
+    return f"{start}_{digest_of('call', call_id, message_id, ordinal, salt)[:_DIGEST]}"
+
+
+def digest_of(*parts: object) -> str:
+    """The SHA-256 digest of `parts`; different parts never give the same input to it."""
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
+
+
+# --- content blocks ------------------------------------------------------------------------
+
+CUSTOM_CALL: Final = "custom_tool_call"
+CUSTOM_OUTPUT: Final = f"{CUSTOM_CALL}_output"
+
+CALL_BLOCKS: Mapping[str, tuple[str, str]] = {
+    "tool_use": ("id", "input"),
+    "tool_call": ("id", "args"),
+    "tool_call_chunk": ("id", "args"),
+    "invalid_tool_call": ("id", "args"),
+    "function_call": ("call_id", "arguments"),
+    CUSTOM_CALL: ("call_id", "input"),
+}
+"""The types of content blocks that are client-side calls -> the keys of their id and arguments.
+
+Blocks of server-side tools (`server_tool_use`, `web_search_call`, ...) are not calls: the
+provider runs those tools itself.
+"""
+
+_REASONING_BLOCKS = frozenset({"reasoning", "reasoning_content", "redacted_thinking", "thinking"})
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A content block.
+
+    Attributes:
+        stored: The block as it is stored: a dict, or a text.
+    """
+
+    stored: Any
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """Its fields, or those of the block inside; none of a text."""
+        if not isinstance(self.stored, dict):
+            return {}
+        inner = self.stored.get("value") if self.stored.get("type") == "non_standard" else None
+        return inner if isinstance(inner, Mapping) else self.stored
+
+    @property
+    def kind(self) -> str:
+        """Its type; `""` for a text, and if it is missing or not a string."""
+        kind = self.fields.get("type")
+        return kind if isinstance(kind, str) else ""
+
+    def v1_extra(self, key: str) -> Any:
+        """What LangChain's v1 form has beside the standard fields; None if it has not."""
+        extras = self.fields.get("extras")
+        return extras.get(key) if isinstance(extras, dict) else None
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a client-side call."""
+        return self.kind in CALL_BLOCKS
+
+    @property
+    def is_reasoning(self) -> bool:
+        """Whether a model thinks in it. It says nothing to a reader."""
+        return self.kind in _REASONING_BLOCKS
+
+    @property
+    def call_id(self) -> str:
+        """The id of the call in it: of a client's tool, or of the provider's."""
+        if self.is_call:
+            return text_of(self.fields.get(CALL_BLOCKS[self.kind][0]))
+        return text_of(self.fields.get("call_id") or self.fields.get("id"))
+
+    @property
+    def result_id(self) -> str:
+        """The id of the call that it is the result of; `""` if it is no result."""
+        return text_of(self.fields.get("tool_use_id") or self.fields.get("tool_call_id"))
+
+    def with_fields(self, fields: Mapping[str, Any]) -> Block:
+        """The block with other fields; a wrapped one stays wrapped."""
+        is_wrapped = self.fields is not self.stored
+        return Block({**self.stored, "value": fields} if is_wrapped else fields)
+
+    def with_args(self, args: Mapping[str, Any]) -> Block:
+        """A call in the form of a complete one with these arguments."""
+        kind = self.kind
+        fields = {key: value for key, value in self.fields.items() if key != "partial_json"}
+        fields["type"] = "tool_call" if kind == "tool_call_chunk" else kind
+        fields[CALL_BLOCKS[kind][1]] = json.dumps(args) if kind == "function_call" else dict(args)
+        return self.with_fields(fields)
+
+
+def blocks_of(message: BaseMessage) -> list[Block]:
+    """The content blocks of a message; its text, if it has none."""
+    content: Any = message.content
+    return [*map(Block, content if isinstance(content, list) else [content])]
+
+
+def text_block(text: str) -> Block:
+    """A content block with a text."""
+    return Block({"type": "text", "text": text})
