@@ -7,7 +7,7 @@ pending write of another task comes from `update_state`, from a `@task`, or from
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
-from langgraph.graph import START, StateGraph
+from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Interrupt, Overwrite, Send
 
@@ -344,19 +344,23 @@ def _derived(step: Superstep) -> Sequence[Any]:
     sent = {send.node for send in step.sends if isinstance(send, Send)}
     if not (step.nodes or sent):
         return ()
-    joins = {channel: joined_nodes(channel) for channel in channels}
-    named = {triggered_node(channel) or "" for channel in channels} - {""}
-    builder: StateGraph[Any] = StateGraph(dict)
-    for node in sorted(sent.union(named, *joins.values())):
-        builder.add_node(node, lambda _: None)
-        builder.add_edge(START, node)
-    for channel, sources in joins.items():
-        if sources:
-            builder.add_edge(sources, triggered_node(channel) or "")
     copy: Any = {**checkpoint, "channel_values": {**channels, "__root__": {}}}
     saved = step.saved._replace(checkpoint=copy, pending_writes=[])
-    graph = builder.compile(checkpointer=_OneCheckpoint(saved))
+    graph = graph_with(dict, sent, channels).compile(checkpointer=_OneCheckpoint(saved))
     return graph.get_state(RunnableConfig(configurable={"thread_id": ""})).tasks
+
+
+def graph_with(schema: Any, nodes: Iterable[str], channels: Iterable[str]) -> StateGraph[Any]:
+    """A graph with some nodes and with those that channels trigger; they do nothing."""
+    graph: StateGraph[Any] = StateGraph(schema)
+    joins = {channel: joined_nodes(channel) for channel in channels}
+    named = {*nodes, *(triggered_node(channel) or "" for channel in joins)}
+    for node in sorted(named.union(*joins.values()) - {"", END}):
+        graph.add_node(node, lambda _: None).add_edge(START, node)
+    for channel, sources in joins.items():
+        if sources:
+            graph.add_edge(sources, triggered_node(channel) or "")
+    return graph
 
 
 class _OneCheckpoint(BaseCheckpointSaver[Any]):

@@ -7,12 +7,12 @@ tables are queried, and any other checkpointer is asked for all of its checkpoin
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import methodcaller
-from typing import Any, TypeVar
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -22,8 +22,6 @@ from langgraph_patch._langgraph_storage import postgres_cursor
 from langgraph_patch.errors import OptionError, ThreadError, brief, class_names, quoted
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads.server import LangGraphServer
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +68,12 @@ class Selection:
         return self.since is None or written is None or written >= self.since
 
 
-def list_addresses(
-    saver: BaseCheckpointSaver[Any], selection: Selection, *, marked: bool = False
-) -> list[Address]:
+def list_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) -> list[Address]:
     """The addresses of the histories of the selected threads, by thread and namespace.
 
     Args:
         saver: The checkpointer.
         selection: Which threads; `since` is not looked at.
-        marked: Of all threads, only histories whose newest checkpoint may have the mark of a
-            repair. Only the metadata is searched; where it cannot be read, it may have the mark.
 
     Raises:
         ThreadError: If one of the named threads does not exist, or the checkpointer cannot list
@@ -92,7 +86,7 @@ def list_addresses(
         []
     """
     if selection.thread_ids is None:
-        addresses = _of_all(saver, marked=marked)
+        addresses = _addresses(saver, None)
     else:
         addresses = [each for own in selection.thread_ids for each in _of_thread(saver, own)]
     include = selection.include
@@ -100,37 +94,22 @@ def list_addresses(
 
 
 def _of_thread(saver: BaseCheckpointSaver[Any], thread_id: str) -> list[Address]:
-    addresses: list[Address] = []
     with suppress(UnicodeEncodeError):  # no database can hold such an id
-        if isinstance(saver, LangGraphServer):
-            addresses = [Address(thread_id)]  # the report tells if there is none
-        elif tables := _tables_of(saver):
-            where = f"WHERE thread_id = {tables.parameter}"
-            addresses = _addresses(tables, saver, tables.addresses.format(where), (thread_id,))
-        else:
-            addresses = _listed(saver, thread_id)
-    if not addresses:
-        raise ThreadError(f"There is no thread {thread_id!r:.200}.")
-    return addresses
+        if addresses := _addresses(saver, thread_id):
+            return addresses
+    raise ThreadError(f"There is no thread {thread_id!r:.200}.")
 
 
-def _of_all(saver: BaseCheckpointSaver[Any], *, marked: bool) -> list[Address]:
-    if isinstance(saver, LangGraphServer):
-        return [*map(Address, saver.thread_ids())]
-    tables = _tables_of(saver)
-    if tables is None:
-        return _listed(saver, None)
-    return _addresses(tables, saver, tables.marked if marked else tables.addresses.format(""))
-
-
-def check_deletes(saver: BaseCheckpointSaver[Any]) -> None:
-    """Check that single checkpoints can be deleted.
-
-    Raises:
-        ThreadError: If they cannot.
-    """
-    if _tables_of(saver) is None:
-        raise _cannot_delete(saver, "no repair can be undone")
+def _addresses(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:
+    """The addresses of one thread, or of all."""
+    if isinstance(saver, LangGraphServer):  # the report tells if there is no such thread
+        return [*map(Address, saver.thread_ids() if thread_id is None else [thread_id])]
+    if (tables := _tables_of(saver)) is None:
+        return _listed(saver, thread_id)
+    if thread_id is None:
+        return _stored(saver, tables, tables.addresses.format(""))
+    where = f"WHERE thread_id = {tables.parameter}"
+    return _stored(saver, tables, tables.addresses.format(where), (thread_id,))
 
 
 def delete_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> bool:
@@ -146,12 +125,17 @@ def delete_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> bool
     """
     tables = _tables_of(saver)
     if tables is None:
-        raise _cannot_delete(saver, f"the repair of thread {address.thread_id!r} cannot be undone")
+        raise ThreadError(
+            f"{type(saver).__name__} cannot delete single checkpoints, so the repair of thread "
+            f"{address.thread_id!r} cannot be undone: continue from the checkpoint before it, with "
+            f"its checkpoint_id in the config."
+        )
     names = address.thread_id, address.namespace, address.checkpoint_id
     delete = (_DELETE.format(tables.parameter, tables.writes), names)
     for seconds in (*_PAUSES, None):
         try:
-            return bool(_execute(saver, tables, [*tables.lock, delete], list))
+            with _rows(saver, tables, *tables.lock, delete) as rows:
+                return bool([*rows])
         except Exception as error:  # of a driver that may not be installed
             if seconds is None or "LockNotAvailable" not in class_names(error, "psycopg"):
                 raise
@@ -163,25 +147,18 @@ _PAUSES = (0.1, 0.5, 1.0, 2.0)
 """The seconds before a deletion is tried again that another writer's lock has kept from running."""
 
 
-def _cannot_delete(saver: object, what: str) -> ThreadError:
-    return ThreadError(
-        f"{type(saver).__name__} cannot delete single checkpoints, so {what}: continue from the "
-        f"checkpoint before it, with its checkpoint_id in the config."
-    )
-
-
 # --- LangGraph's tables ------------------------------------------------------------------
 
 
-_NEWEST = """NOT EXISTS (SELECT 1 FROM checkpoints AS newer WHERE newer.thread_id = c.thread_id
-    AND newer.checkpoint_ns = c.checkpoint_ns AND newer.checkpoint_id > c.checkpoint_id)"""
-
-_DELETE = f"""DELETE FROM checkpoints AS c
-WHERE thread_id = {{0}} AND checkpoint_ns = {{0}} AND checkpoint_id = {{0}} AND {_NEWEST}
+_DELETE = """DELETE FROM checkpoints AS c
+WHERE thread_id = {0} AND checkpoint_ns = {0} AND checkpoint_id = {0}
 AND NOT EXISTS (
-    SELECT 1 FROM {{1}} AS w WHERE w.thread_id = c.thread_id
+    SELECT 1 FROM checkpoints AS newer WHERE newer.thread_id = c.thread_id
+    AND newer.checkpoint_ns = c.checkpoint_ns AND newer.checkpoint_id > c.checkpoint_id
+) AND NOT EXISTS (
+    SELECT 1 FROM {1} AS w WHERE w.thread_id = c.thread_id
     AND w.checkpoint_ns = c.checkpoint_ns AND w.checkpoint_id = c.checkpoint_id
-) RETURNING 1"""  # noqa: S608 - our names
+) RETURNING 1"""
 """Blobs stay: other checkpoints, such as those of a fork, may use the same version of a channel."""
 
 
@@ -191,7 +168,6 @@ class _Tables:
 
     Attributes:
         addresses: What lists the threads and their namespaces.
-        marked: The same, of histories whose newest checkpoint may have the mark of a repair.
         writes: The table of pending writes.
         parameter: A parameter of a statement.
         lock: Statements that let nobody write until the transaction ends.
@@ -199,38 +175,30 @@ class _Tables:
     """
 
     addresses: str
-    marked: str
     writes: str
     parameter: str
     lock: Sequence[tuple[str]]
     cursor: Callable[[Any], Any]
 
 
-def _execute(
-    saver: Any,
-    tables: _Tables,
-    statements: Iterable[tuple[Any, ...]],
-    read: Callable[[Iterable[Any]], _T],
-) -> _T:
-    """Execute statements in one transaction; return what `read` makes of the rows of the last."""
+@contextmanager
+def _rows(saver: Any, tables: _Tables, *statements: tuple[Any, ...]) -> Iterator[Iterable[Any]]:
+    """Execute statements in one transaction, which lasts as long as the rows of the last."""
     with tables.cursor(saver) as cursor:
         for statement in statements:
             cursor.execute(*statement)
-        return read(cursor)
+        yield cursor
 
 
-def _addresses(tables: _Tables, saver: Any, *statement: Any) -> list[Address]:
+def _stored(saver: Any, tables: _Tables, *statement: Any) -> list[Address]:
     """What a query lists: a thread and a namespace in each row, as bytes or texts.
 
     A byte that is not UTF-8 becomes half a character, so that such a thread id does not stop a
     scan. No query of LangGraph finds a row without an id.
     """
-
-    def read(rows: Iterable[Any]) -> list[Address]:
+    with _rows(saver, tables, statement) as rows:
         names = (tuple(row.values()) if isinstance(row, Mapping) else row for row in rows)
         return sorted(Address(_text(t), _text(n)) for t, n in names if None not in (t, n))
-
-    return _execute(saver, tables, [statement], read)
 
 
 def _text(value: Any) -> str:
@@ -241,9 +209,6 @@ _SQLITE = _Tables(
     # As bytes: SQLite stores any bytes as text.
     addresses="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB)
     FROM (SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {})""",
-    marked=f"""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM checkpoints AS c
-    WHERE (NOT json_valid(CAST(metadata AS TEXT))
-        OR instr(CAST(metadata AS TEXT), 'langgraph_patch') > 0) AND {_NEWEST}""",  # noqa: S608 - our names
     writes="writes",
     parameter="?",
     lock=(),  # one statement is a transaction
@@ -251,8 +216,6 @@ _SQLITE = _Tables(
 )
 _POSTGRES = _Tables(
     addresses="SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {}",
-    marked=f"""SELECT thread_id, checkpoint_ns FROM checkpoints AS c
-    WHERE metadata ->> 'langgraph_patch' = 'repair' AND {_NEWEST}""",  # noqa: S608 - our names
     writes="checkpoint_writes",
     parameter="%s",
     lock=(

@@ -18,7 +18,6 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.graph import StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import Overwrite
 from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
 from langgraph_patch._langgraph_storage import (
@@ -41,7 +40,7 @@ from langgraph_patch.errors import (
     quoted,
 )
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.evidence.writes import fold
+from langgraph_patch.evidence.writes import fold, written_messages
 from langgraph_patch.history.patch import as_messages
 from langgraph_patch.threads.listing import Selection, list_addresses
 from langgraph_patch.threads.server import Activity, LangGraphServer
@@ -133,8 +132,6 @@ def read_each(
     selection: Selection,
     read: Callable[[Address], _T | None],
     unreadable: Callable[[Address, str], _T],
-    *,
-    marked: bool = False,
 ) -> Iterator[_T]:
     """Read each selected history that later runs read.
 
@@ -143,12 +140,11 @@ def read_each(
         selection: Which threads.
         read: Returns what is yielded for a history, or None.
         unreadable: Returns what is yielded for a history that cannot be read, with the reason.
-        marked: Of all threads, only histories that may have the mark of a repair.
 
     Raises:
         Exception: What a database or a server raises that fails.
     """
-    for address in list_addresses(saver, selection, marked=marked):
+    for address in list_addresses(saver, selection):
         if task_of_namespace(address.namespace) is not None:
             continue
         try:
@@ -241,14 +237,8 @@ class StoredHistory:
         if self.messages_key in self.saved.checkpoint["channel_values"]:
             return False
         _, writes = self._spread()
-        resets = [at for at, write in enumerate(writes, 1) if isinstance(write, Overwrite)]
-        written = [
-            each
-            for write in writes[resets[-1] if resets else 0 :]
-            for each in (write if isinstance(write, list) else [write])
-        ]
-        ids = [m.get("id") if isinstance(m, Mapping) else getattr(m, "id", None) for m in written]
-        return REMOVE_ALL_MESSAGES in ids
+        written = (message for write in writes for message in written_messages(write))
+        return any(message.id == REMOVE_ALL_MESSAGES for message in written)
 
     def _spread(self) -> tuple[list[BaseMessage], list[Any]]:
         """The last stored value of a `DeltaChannel`, and what was written since."""
@@ -311,10 +301,10 @@ class StoredHistory:
             return None
         return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
 
-    def age(self) -> float:
-        """The seconds since the checkpoint was written; 0 if that is not known."""
-        written = self.written()
-        return max(0.0, (datetime.now(UTC) - written).total_seconds()) if written else 0.0
+
+def age_of(written: datetime | None) -> float:
+    """The seconds since a checkpoint was written; 0 if that is not known."""
+    return max(0.0, (datetime.now(UTC) - written).total_seconds()) if written else 0.0
 
 
 def _checked_messages(value: Any) -> list[BaseMessage]:

@@ -38,9 +38,9 @@ from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import changes_history
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.threads.listing import delete_checkpoint
-from langgraph_patch.threads.read import StoredHistory, checked_address, checked_saver
+from langgraph_patch.threads.read import StoredHistory, age_of, checked_address, checked_saver
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
-from langgraph_patch.threads.stage import are_same, id_after, new_checkpoint, staged
+from langgraph_patch.threads.stage import PATCHED, are_same, committed, id_after, new_checkpoint
 
 OnPause = Literal["keep", "abandon"]
 
@@ -223,7 +223,7 @@ def _check_due(base: StoredHistory, patch: Patch, on_pause: OnPause, min_age: fl
     if not changes_history(patch):
         ends = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
         raise Stopped("paused", ends) if activity else Stopped("healthy")
-    if (age := base.age()) < min_age:
+    if (age := age_of(base.written())) < min_age:
         raise Stopped(
             "young",
             f"its newest checkpoint is {age:.0f} s old and a tool may be running: wait until it is "
@@ -245,24 +245,19 @@ def _check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str
     if base.is_ambiguous():
         raise Refused(
             f"all messages of its DeltaChannel were removed once, which the reducer of LangGraph "
-            f"ignores and others obey: {_PATCHED} it"
+            f"ignores and others obey: {PATCHED}"
         )
     channels = {channel for _, channel, _ in base.saved.pending_writes or ()}
     if others := {*state_keys(channels)} - {base.messages_key}:
         named = ", ".join(map(repr, sorted(others)))
-        raise Refused(
-            f"finished tasks wrote the state key {named}: {_PATCHED} it and restores that"
-        )
+        raise Refused(f"finished tasks wrote the state key {named}: {PATCHED} and restores that")
     is_over = ERROR in channels or base.interrupts()
     if on_pause == "keep" and base.starts_tasks() and not is_over:
         raise Stopped(
             "paused",
             f"a run of it was stopped without a recorded error, or it waits at a breakpoint, which "
-            f"only its graph shows: {_PATCHED} it; or abandon the pause (on_pause='abandon')",
+            f"only its graph shows: {PATCHED}; or abandon the pause (on_pause='abandon')",
         )
-
-
-_PATCHED = "with with_patching, the next message repairs"
 
 
 # --- stage -------------------------------------------------------------------------------
@@ -275,8 +270,8 @@ def _stage(base: StoredHistory, patch: Patch, repairer: Repairer) -> tuple[Patch
         Stopped: If it may not be written.
     """
     stored = patch.before
-    stage = staged(base, stored)
-    messages = stage.messages(stage.committed)
+    staged = committed(base, stored)
+    messages = staged.checkpoint["channel_values"].get(base.messages_key, [])
     ids = {message.id for message in messages}
     if lost := sum(message.id not in ids for message in stored):
         raise Refused(
@@ -284,7 +279,7 @@ def _stage(base: StoredHistory, patch: Patch, repairer: Repairer) -> tuple[Patch
         )
     if not are_same(messages, stored):
         patch = _with_committed(patch, plan_repair(base, messages, repairer))
-    return patch, new_checkpoint(stage, patch.messages)
+    return patch, new_checkpoint(base, staged, patch.messages)
 
 
 def _with_committed(first: Patch, patch: Patch) -> Patch:

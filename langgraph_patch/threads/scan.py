@@ -27,7 +27,7 @@ from langgraph_patch.history.patch import (
 from langgraph_patch.history.placeholders import is_synthetic
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.threads.listing import Selection
-from langgraph_patch.threads.read import StoredHistory, checked_saver, read_each, reason_of
+from langgraph_patch.threads.read import StoredHistory, age_of, checked_saver, read_each, reason_of
 from langgraph_patch.threads.repair import plan_repair
 from langgraph_patch.threads.reports import ThreadReport
 from langgraph_patch.threads.server import LangGraphServer
@@ -137,7 +137,7 @@ def _report(
         address.namespace,
         "healthy",
         checkpoint_id=stored.checkpoint_id,
-        age=stored.age(),
+        age=age_of(written),
         written=written.isoformat(timespec="seconds") if written else None,
         messages=None if messages is None else len(messages),
         repaired=stored.is_repair(),
@@ -174,6 +174,7 @@ def _with_status(
 def _read(messages: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
     """A history that a repair may change: it has a defect, or a placeholder to search for."""
     reading = read_if_damaged(messages, leaves_open=leaves_open)
-    if reading is None and any(map(is_synthetic, messages)):
+    # `isinstance` of a message takes longer than its `type`.
+    if reading is None and any(m.type == "tool" and is_synthetic(m) for m in messages):
         return read_history(messages, leaves_open=leaves_open)
     return reading

@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.threads.listing import Selection, check_deletes, delete_checkpoint
+from langgraph_patch.threads.listing import Selection, delete_checkpoint
 from langgraph_patch.threads.read import StoredHistory, checked_address, checked_saver, read_each
 from langgraph_patch.threads.repair import maybe_written
 from langgraph_patch.threads.reports import ThreadRepair
@@ -95,11 +95,9 @@ def find_repairs(
         and one that was named and has no repair, is `refused` with the reason.
 
     Raises:
-        ThreadError: If a named thread does not exist, or if the checkpointer cannot delete single
-            checkpoints.
+        ThreadError: If a named thread does not exist.
     """
     saver = checked_saver(saver, server=False)
-    check_deletes(saver)
 
     def planned(address: Address) -> tuple[Address, ThreadRepair] | None:
         newest = StoredHistory.newest(saver, address)
@@ -115,4 +113,4 @@ def find_repairs(
     def refused(address: Address, reason: str) -> tuple[Address, ThreadRepair]:
         return address, ThreadRepair(address.thread_id, address.namespace, "refused", reason)
 
-    return read_each(saver, selection, planned, refused, marked=True)
+    return read_each(saver, selection, planned, refused)

@@ -6,29 +6,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.threads import repair_thread
-from langgraph_patch.threads.listing import (
-    Selection,
-    check_deletes,
-    delete_checkpoint,
-    list_addresses,
-)
+from langgraph_patch.threads.listing import Selection, delete_checkpoint, list_addresses
 from support.databases import execute
 from support.stored_threads import stored, thread
 from support.thread_laws import fill
-
-
-def test_marks_are_found_without_reading_a_history(path, saver):
-    """Of the newest checkpoints only; metadata that cannot be read may hide one."""
-    for name in "1234":
-        made = stored("abandoned", saver=saver, thread_id=name)
-        repair_thread(saver, thread(name), min_age=0)
-        if name == "2":
-            made.say("next")
-    torn = "UPDATE checkpoints SET metadata = x'ff' WHERE thread_id = '3'"
-    execute(path, torn, "UPDATE checkpoints SET checkpoint = x'c1' WHERE thread_id = '4'")
-    marked = list_addresses(saver, Selection(), marked=True)
-    assert [each.thread_id for each in marked] == ["1", "3", "4"]
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -64,8 +45,6 @@ def test_a_checkpointer_of_the_same_name_is_not_taken_for_langgraphs():
             list_addresses(other, Selection())
         with pytest.raises(ThreadError, match=f"{name} cannot delete single checkpoints"):
             delete_checkpoint(other, Address("1", "", "a"))
-        with pytest.raises(ThreadError, match=f"{name} cannot .* so no repair can be undone"):
-            check_deletes(other)
 
 
 def test_only_the_newest_checkpoint_is_deleted(saver):
