@@ -6,7 +6,7 @@ recorded it, and when it is the call's:
 
 - Its own task, that of the only `Send` with its id, name and arguments: a result, whatever name the
   tool gave it; an error, a cancellation, an interrupt without an answer. Always.
-- A node over the whole state, a `@task`, an error handler (`_SOURCES`): a result with its id, if it
+- A node over the whole state, a `@task`, an error handler (`_written_in`): a result with its id, if it
   names no other tool, and if no other open call has the id and the tool.
 - A node over the whole state: an error, a cancellation, an interrupt, if the message makes this one
   call, and no other node ran since it was written (`ending_of_only_call`).
@@ -19,9 +19,9 @@ about that call: nothing before it counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
@@ -104,34 +104,6 @@ def _request_sent(sent: Mapping[str, Any]) -> tuple[str, str, Any]:
 # --- results ------------------------------------------------------------------------------------
 
 
-class _Source(NamedTuple):
-    """A row of the table of who may have written the result of a call, beside its own task.
-
-    Attributes:
-        tasks: The tasks of a superstep that may have.
-        messages: Those of their messages that may be the result.
-        counts: Whether they do, in the superstep of a sighting.
-    """
-
-    tasks: Callable[[Superstep], Sequence[Task]]
-    messages: Callable[[Task], Sequence[BaseMessage]]
-    counts: Callable[[Sighting], bool]
-
-
-_SOURCES = (
-    # A node that ran the calls of the whole state, or another one that answers them.
-    _Source(lambda step: step.tasks, lambda task: [*task.messages, *task.returned], lambda _: True),
-    # A `@task` of a node. Later, it may have returned results of a node's own calls.
-    _Source(lambda step: step.others, lambda task: task.returned, lambda seen: seen.is_pending),
-    # An error handler. `update_state` writes so too, and is no task of the superstep.
-    _Source(
-        lambda step: step.others,
-        lambda task: task.messages,
-        lambda seen: seen.is_pending and seen.step.is_handled,
-    ),
-)
-
-
 def _results(
     seen: Sighting, made: Call, own: Task | None, window: Window
 ) -> Iterator[tuple[ToolMessage, Task]]:
@@ -141,16 +113,26 @@ def _results(
         yield result, own
     elif _is_only_one(seen, made, window):
         is_named = bool(seen.rivals_of(made))
-        for source in _SOURCES:
-            for task in source.tasks(seen.step) if source.counts(seen) else ():
-                result = _result_among(source.messages(task), made, is_named=is_named)
-                if result is not None and not (task is own or task.is_repair or task.is_overwrite):
-                    yield result, task
+        for task, messages in _written_in(seen):
+            result = _result_among(messages, made, is_named=is_named)
+            if result is not None and not (task is own or task.is_overwrite):
+                yield result, task
+
+
+def _written_in(seen: Sighting) -> Iterator[tuple[Task, Sequence[BaseMessage]]]:
+    """The messages of each task of a superstep that may have run a call beside others."""
+    step = seen.step
+    # A node that ran the calls of the whole state, or another one that answers them.
+    yield from ((task, task.messages) for task in step.tasks)
+    # Later, they may be of a node's own calls. `update_state` writes messages, too.
+    for task in step.others if seen.is_pending else ():
+        by_handler = task.messages if step.is_handled else []
+        yield task, [*task.returned, *by_handler]
 
 
 def _own_result(made: Call, own: Task | None) -> ToolMessage | None:
     """What the own task of a call wrote: it is the call's, whatever name the tool gave it."""
-    messages = [*own.messages, *own.returned] if own else []
+    messages = own.messages if own else []
     return next((message for message in messages if _is_result_of(message, made.id)), None)
 
 

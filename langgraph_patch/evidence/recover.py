@@ -259,30 +259,27 @@ def _explained(
 ) -> IOGenerator[_JudgedCalls]:
     """Explain calls that have no recorded task of their own, by the first rule that applies."""
     rest = {k: v for k, v in judged_calls.items() if v.result is None and v.ended is None}
-    for rule in (_by_approval, _by_other_graph, _by_only_call) if rest else ():
-        found = yield from rule(reader, window, rest, visited)
-        if found is not None:
-            return found
-    return {}
-
-
-def _by_approval(
-    reader: Reader, window: Window, rest: _JudgedCalls, _: frozenset[str]
-) -> IOGenerator[_JudgedCalls | None]:
-    """An approval was pending, so that nothing has started the calls."""
-    asking = approval(window)
-    if asking is None:
-        return None
-    if (yield from is_answered_above(reader, asking)):
+    if not rest:
         return {}
-    cause = Finding("not_started", detail="approval")
-    return {k: replace(v, finding=cause) for k, v in rest.items() if not v.own}
+    # An approval was pending, so that nothing has started the calls.
+    asking = approval(window)
+    if asking is not None:
+        cause = Finding("not_started", detail="approval")
+        is_answered = yield from is_answered_above(reader, asking)
+        return {k: replace(v, finding=cause) for k, v in rest.items() if not (is_answered or v.own)}
+    # The graph that passed the message to this one, or that wrote it, ran the calls.
+    found = yield from _in_other_graph(reader, window, rest, visited)
+    if found is not None:
+        return found
+    # The node that ran the only call of the message over the whole state ended.
+    ending, task = ending_of_only_call(window) or (None, None)
+    return {k: replace(v, finding=ending, ended=task) for k, v in rest.items()} if task else {}
 
 
-def _by_other_graph(
+def _in_other_graph(
     reader: Reader, window: Window, rest: _JudgedCalls, visited: frozenset[str]
 ) -> IOGenerator[_JudgedCalls | None]:
-    """The graph that passed the message to this one, or that wrote it, ran the calls."""
+    """What the graph above or below recorded about calls; None if there is no such graph."""
     above, below = graph_above(window), graph_of_writer(window)
     other = above or below
     if other is None or other.namespace in visited:
@@ -294,20 +291,6 @@ def _by_other_graph(
         # Its open call may be the one that runs this graph, so only results count.
         found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
     return None if newest is None else found
-
-
-def _by_only_call(
-    reader: Reader,  # noqa: ARG001 - of all rules
-    window: Window,
-    rest: _JudgedCalls,
-    _: frozenset[str],
-) -> IOGenerator[_JudgedCalls | None]:
-    """The node that ran the only call of the message over the whole state ended."""
-    yield from ()
-    only = ending_of_only_call(window)
-    if only is None:
-        return None
-    return {key: replace(v, finding=only[0], ended=only[1]) for key, v in rest.items()}
 
 
 def _with_details(

@@ -82,7 +82,7 @@ class Task:
 
     @cached_property
     def returned(self) -> list[BaseMessage]:
-        """The messages that it returned as a `@task`, or that a repair showed to clients."""
+        """The messages that it returned as a `@task`."""
         values = (value for channel, value in self.writes if channel == RETURN)
         found = (
             message
@@ -90,12 +90,6 @@ class Task:
             for message in returned_messages(value, self.step.messages_key)
         )
         return [corrected(message) for message in found]
-
-    @property
-    def is_repair(self) -> bool:
-        """Whether it wrote a repair: to the state, and what clients see of it to `RETURN`."""
-        shown = {message.id for message in self.returned}
-        return bool(self.messages and shown) and shown <= {m.id for m in self.messages}
 
     @property
     def is_overwrite(self) -> bool:

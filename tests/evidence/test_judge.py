@@ -68,7 +68,6 @@ OWN: dict[str, tuple[Any, ...]] = {
         WIRE, "failed | timeout | NodeTimeoutError('1 s')", sent((ERROR, "NodeTimeoutError('1 s')"))
     ),
     "a result under another name": (WIRE, "told", sent(result("told", name="slack"))),
-    "a result that it returned": (WIRE, "x", sent((RETURN, result("x")))),
     "other arguments": (made("a:c1:Rome"), "unknown", sent(ASKS, by=made("a:c1:Oslo"))),
     "equal calls": (TWINS, "unknown, unknown", sent("one", ASKS)),
     "one `Send` for two equal calls": (TWINS, "unknown, unknown", sent(ASKS, by=MAIL)),
@@ -155,7 +154,9 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "another message in the superstep": (MAIL, "unknown", also(made("mail:c1", id="m2"))),
     "another message with another id": (MAIL, "sent", also(made("mail:c3", id="m2"))),
     "the message itself, written again": (MAIL, "sent", also(MAIL)),
-    "a repair": (MAIL, "unknown", ran("patch", SENT, (RETURN, SENT))),
+    "the whole history, without a reducer": (
+        MAIL, "unknown", ran("x", OLDER, SENT, MAIL, history=[OLDER, SENT, MAIL])
+    ),
     "an `Overwrite`": (MAIL, "unknown", ran("x", ("messages", Overwrite([GO, MAIL, SENT])))),
     "a new history": (MAIL, "unknown", ran("x", RemoveMessage(id=REMOVE_ALL_MESSAGES), SENT)),
 }  # fmt: skip
