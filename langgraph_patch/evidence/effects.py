@@ -89,26 +89,28 @@ def _is_unchanged(key: str, step: Superstep, newest: Superstep) -> bool:
     return bool(old == new and (step.id == newest.id or key not in written))
 
 
-def unchanged_deltas(
-    saver: BaseCheckpointSaver[Any], effects: Effects, channels: Mapping[str, Any]
-) -> IOGenerator[frozenset[str]]:
-    """The keys of the effects that nothing has written, with those of a `DeltaChannel`.
+def with_unchanged_deltas(
+    saver: BaseCheckpointSaver[Any],
+    effects: Mapping[tuple[int, int], Effects],
+    channels: Mapping[str, Any],
+) -> IOGenerator[Mapping[tuple[int, int], Effects]]:
+    """The effects, with the unchanged keys in a `DeltaChannel` among those that are unchanged.
 
     LangGraph gives each `DeltaChannel` with pending writes a new version when an input drops them.
     So its values are compared: that of then, and the live one.
     """
-    unchanged = set(effects.unchanged)
-    for key in sorted({key for key, _ in effects.writes} - unchanged):
-        channel = channels.get(key)
-        if channel is not None and is_delta_channel(channel):
-            config = effects.task.step.address.config
-            request = {"config": config, "channels": [key]}
-            found = yield from call_method(saver, "get_delta_channel_history", **request)
-            then = channel.from_checkpoint(found[key].get("seed", channel.checkpoint()))
-            then.replay_writes(found[key].get("writes", ()))
-            if is_equal(then.get(), channel.get()):
-                unchanged.add(key)
-    return frozenset(unchanged)
+    found = {}
+    for call_key, each in effects.items():
+        unchanged = set(each.unchanged)
+        for key in sorted({key for key, _ in each.writes} - unchanged):
+            if (channel := channels.get(key)) and is_delta_channel(channel):
+                request = {"config": each.task.step.address.config, "channels": [key]}
+                delta = yield from call_method(saver, "get_delta_channel_history", **request)
+                then = channel.from_checkpoint(delta[key].get("seed", channel.checkpoint()))
+                then.replay_writes(delta[key].get("writes", ()))
+                unchanged |= {key} if is_equal(then.get(), channel.get()) else set()
+        found[call_key] = replace(each, unchanged=frozenset(unchanged))
+    return found
 
 
 def _goes_elsewhere(task: Task) -> bool:
@@ -189,14 +191,9 @@ def one_write_each(channels: Mapping[str, Any], writes: StateWrites) -> dict[str
     by_key: dict[str, list[Any]] = {}
     for key, value in writes:
         by_key.setdefault(key, []).append(value)
-    found = {}
     for key, values in by_key.items():
-        if len(values) == 1:
-            found[key] = values[0]
-        else:
+        if len(values) > 1:  # so the channel has a reducer
             trial = channels[key].copy()
-            for value in values:
-                trial.update([value])
-            value = trial.get()
-            found[key] = value if isinstance(channels[key], LastValue) else Overwrite(value)
-    return found
+            trial.update(values)
+            values[:] = [Overwrite(trial.get())]
+    return {key: value for key, (value,) in by_key.items()}

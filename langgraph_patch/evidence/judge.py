@@ -6,8 +6,8 @@ recorded it, and when it is the call's:
 
 - Its own task, that of the only `Send` with its id, name and arguments: a result, whatever name the
   tool gave it; an error, a cancellation, an interrupt without an answer. Always.
-- A node over the whole state, a `@task`, an error handler (`_written_in`): a result with its id, if it
-  names no other tool, and if no other open call has the id and the tool.
+- A node over the whole state, a `@task`, an error handler (`_written_in`): a result with its id, if
+  it names no other tool, and if no other open call has the id and the tool.
 - A node over the whole state: an error, a cancellation, an interrupt, if the message makes this one
   call, and no other node ran since it was written (`ending_of_only_call`).
 - A hook between the model and the tools: an interrupt, if nothing else ran (`approval`).
@@ -159,8 +159,7 @@ def _result_among(
 
 
 def _is_result_of(message: BaseMessage, call_id: str) -> TypeGuard[ToolMessage]:
-    is_result = isinstance(message, ToolMessage) and message.tool_call_id == call_id
-    return is_result and is_real(message)
+    return is_real(message) and message.tool_call_id == call_id
 
 
 # --- endings ------------------------------------------------------------------------------------
@@ -189,7 +188,7 @@ def _ending_of(task: Task, window: Window) -> Finding | None:
 def _was_edited(window: Window) -> bool:
     """Whether a human may have edited a call; the message has the call as it was before."""
     tasks = [task for seen in window.sightings for task in seen.step.written]
-    return any(_has_edit(answer) for task in tasks for answer in task.answers)
+    return any(_has_edit(task.written_to(RESUME)) for task in tasks)
 
 
 def _has_edit(answer: object) -> bool:

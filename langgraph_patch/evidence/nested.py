@@ -88,8 +88,7 @@ def check_below(
     ids = {call.id, *call.earlier_ids}
     below = yield from _read_below(reader, ended)
     made, given = below or ([], [])
-    results = [m for m in made if isinstance(m, ToolMessage) and m.tool_call_id in ids]
-    results = [m for m in results if is_real(m)]
+    results = [m for m in made if is_real(m) and m.tool_call_id in ids]
     makers = [m for m in made if any(each.id in ids for each in called_in([m]))]
     if results and all(is_version(maker, window.message) for maker in makers):
         return replace(judged, finding=Finding(result=results[0]))
@@ -131,8 +130,7 @@ def _read_below(reader: Reader, task: Task) -> IOGenerator[_Below | None]:
     given: list[BaseMessage] = []
     for graph in graphs:
         given += without((yield from _given_to(reader, graph)), [*given, *made])
-        pending = [message for each in graph.written for message in each.messages]
-        made += without([*graph.history, *pending], [*given, *made])
+        made += without(graph.messages, [*given, *made])
     return _Below(made, given) if graphs else None
 
 
@@ -142,9 +140,7 @@ def _given_to(reader: Reader, newest: Superstep) -> IOGenerator[Sequence[BaseMes
     Without a recorded input (durability "exit") nothing of its history is known to be its own.
     """
     first = newest if newest.source == "input" else (yield from reader.read_input(newest))
-    if first is None:
-        return newest.history
-    return [*first.history, *(message for task in first.written for message in task.messages)]
+    return newest.history if first is None else first.messages
 
 
 def without(messages: Iterable[BaseMessage], others: Sequence[BaseMessage]) -> list[BaseMessage]:
@@ -172,7 +168,7 @@ def graphs_below(reader: Reader, task: Task) -> IOGenerator[list[Superstep]]:
     """The newest superstep of each graph that a task ran, in the order in which they began."""
     graphs: list[Superstep] = []
     missing, number = 0, 0
-    while missing <= (_GAPS if task.waits_below and not graphs else 0):
+    while missing <= (0 if graphs or task.owns_interrupts else _GAPS):
         below = task.below.at(f"{task.below.namespace}|{number}") if number else task.below
         newest = yield from reader.read(below)
         missing, number = (0 if newest else missing + 1), number + 1
@@ -187,7 +183,7 @@ def _texts(messages: Sequence[BaseMessage]) -> Iterator[str]:
         if isinstance(message, AIMessage):
             # The next message may use an id again: a result belongs to the nearest call.
             makers |= {call.id: call for call in read_calls(message)}
-        elif isinstance(message, ToolMessage) and is_real(message):
+        elif is_real(message):
             yield _text(makers.get(message.tool_call_id), message)
 
 

@@ -47,7 +47,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.evidence.effects import Effects, effects_of, unchanged_deltas
+from langgraph_patch.evidence.effects import Effects, effects_of
 from langgraph_patch.evidence.judge import (
     JudgedCall,
     approval,
@@ -93,11 +93,6 @@ class Recovery:
 
     evidence: Evidence = field(default_factory=dict)
     effects: Mapping[tuple[int, int], Effects] = field(default_factory=dict)
-
-    def with_effects(self, **changes: Any) -> Recovery:
-        """The same with changed fields of all effects."""
-        effects = {key: replace(each, **changes) for key, each in self.effects.items()}
-        return replace(self, effects=effects)
 
 
 def recover_evidence(
@@ -182,37 +177,21 @@ def recover_evidence(
             exc_info=reader.error.__cause__,
         )
     is_read = reader.error is None and newest is not None
-    dropped = {
-        key: effects_of(judged.writer, newest)
-        for key, judged in judged_calls.items()
-        if newest is not None and judged.result is not None and judged.writer is not None
-    }
-    found = {call.key: _finding(judged_calls.get(call.key), is_read=is_read) for call in calls}
-    for key, finding in found.items():
+    evidence, effects = {}, {}
+    for call in calls:
+        judged = judged_calls.get(call.key, JudgedCall())  # without an id it was not judged
+        finding = (judged.finding if is_read or judged.result else None) or Finding()
         if is_over:
             detail = None if finding.detail == "paused" else finding.detail
-            found[key] = replace(finding, detail=detail)
-        elif finding.result is None and (key not in again or not is_read):
-            found[key] = replace(finding, look_again=newest.id if newest and is_read else True)
-    return Recovery(found, {key: each for key, each in dropped.items() if each is not None})
-
-
-def with_unchanged_deltas(
-    saver: BaseCheckpointSaver[Any], recovery: Recovery, channels: Mapping[str, Any]
-) -> IOGenerator[Recovery]:
-    """What was recovered, with the effects on a `DeltaChannel` compared with the live channels."""
-    effects = {}
-    for key, each in recovery.effects.items():
-        unchanged = yield from unchanged_deltas(saver, each, channels)
-        effects[key] = replace(each, unchanged=unchanged)
-    return replace(recovery, effects=effects)
-
-
-def _finding(judged: JudgedCall | None, *, is_read: bool) -> Finding:
-    """What is known of a call. A call without an id was not judged."""
-    finding = judged.finding if judged is not None else None
-    is_certain = is_read or (finding is not None and finding.result is not None)
-    return finding if finding is not None and is_certain else Finding()
+            finding = replace(finding, detail=detail)
+        elif finding.result is None and (call.key not in again or not is_read):
+            finding = replace(finding, look_again=newest.id if newest and is_read else True)
+        evidence[call.key] = finding
+        dropped = effects_of(judged.writer, newest) if judged.writer and newest else None
+        if dropped is not None:
+            is_current = dropped.is_current and not is_over
+            effects[call.key] = replace(dropped, is_current=is_current)
+    return Recovery(evidence, effects)
 
 
 def _is_being_written(judged_calls: Iterable[JudgedCall]) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
@@ -26,7 +26,6 @@ from langgraph_patch._langgraph_storage import (
     NO_TASK,
     RETURN,
     due_channels,
-    is_node_timeout,
     joined_nodes,
     own_interrupt_id,
     send_index,
@@ -68,10 +67,14 @@ class Task:
         namespace = f"{self.step.namespace}|{self.node}:{self.id}".removeprefix("|")
         return self.step.address.at(namespace)
 
+    def written_to(self, channel: str) -> list[Any]:
+        """The values that it wrote to a channel."""
+        return [value for name, value in self.writes if name == channel]
+
     @cached_property
     def messages(self) -> list[BaseMessage]:
         """The messages that it wrote to the history."""
-        values = (value for channel, value in self.writes if channel == self.step.messages_key)
+        values = self.written_to(self.step.messages_key)
         return [corrected(message) for value in values for message in written_messages(value)]
 
     @cached_property
@@ -83,36 +86,26 @@ class Task:
     @cached_property
     def returned(self) -> list[BaseMessage]:
         """The messages that it returned as a `@task`."""
-        values = (value for channel, value in self.writes if channel == RETURN)
-        found = (
-            message
-            for value in values
-            for message in returned_messages(value, self.step.messages_key)
-        )
+        found = returned_messages(self.written_to(RETURN), self.step.messages_key)
         return [corrected(message) for message in found]
 
     @property
     def is_overwrite(self) -> bool:
         """Whether it replaced the whole history."""
-        values = [value for channel, value in self.writes if channel == self.step.messages_key]
+        values = self.written_to(self.step.messages_key)
         return any(isinstance(value, Overwrite) for value in values) or any(
-            isinstance(m, RemoveMessage) and m.id == REMOVE_ALL_MESSAGES for m in self.messages
+            message.id == REMOVE_ALL_MESSAGES for message in self.messages
         )
 
     @property
     def errors(self) -> list[object]:
         """The errors that it raised."""
-        return [value for channel, value in self.writes if channel == ERROR]
-
-    @property
-    def answers(self) -> list[Any]:
-        """The answers to its interrupts."""
-        return [value for channel, value in self.writes if channel == RESUME]
+        return self.written_to(ERROR)
 
     @property
     def interrupt_ids(self) -> list[str | None]:
         """The id of each of its interrupts."""
-        values = (value for channel, value in self.writes if channel == INTERRUPT)
+        values = self.written_to(INTERRUPT)
         raised = (each for v in values for each in (v if isinstance(v, list | tuple) else [v]))
         return [each.id if isinstance(each, Interrupt) else None for each in raised]
 
@@ -124,24 +117,9 @@ class Task:
         return set(self.interrupt_ids) <= {own, *inside}
 
     @property
-    def waits_below(self) -> bool:
-        """Whether a graph below it asked a human."""
-        return not self.owns_interrupts
-
-    @property
     def is_finished(self) -> bool:
         """Whether its node returned, and no router behind it raised."""
         return not self.errors and any(c not in _OF_UNFINISHED for c, _ in self.writes)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has recorded its end. A synchronous tool goes on after a timeout."""
-        return bool(self.writes) and not any(map(is_cut_off, self.errors))
-
-
-def is_cut_off(error: object) -> bool:
-    """Whether a recorded error is a cancellation or a timeout."""
-    return is_node_timeout(error) or text_of_error(error).startswith("CancelledError(")
 
 
 def text_of_error(error: object) -> str:
@@ -256,6 +234,11 @@ class Superstep:
         ]
 
     @cached_property
+    def messages(self) -> list[BaseMessage]:
+        """The history at the checkpoint, then what was written to it."""
+        return [*self.history, *(message for task in self.written for message in task.messages)]
+
+    @cached_property
     def others(self) -> list[Task]:
         """What was written under other task ids: by `update_state`, a `@task` or a client."""
         own = {task.id for task in self.tasks}
@@ -286,8 +269,8 @@ class Superstep:
 
     @property
     def is_over(self) -> bool:
-        """Whether each of its tasks has recorded its end."""
-        return not self.is_goto and all(task.has_ended for task in self.tasks)
+        """Whether each of its tasks has recorded something."""
+        return not self.is_goto and all(task.writes for task in self.tasks)
 
     @cached_property
     def is_passed(self) -> bool:

@@ -167,8 +167,6 @@ class Reader:
 
 # --- the window of a message ------------------------------------------------------------------
 
-_NO_STARTS: Mapping[tuple[int, int], str] = {}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sighting:
@@ -188,7 +186,9 @@ class Sighting:
 
     def version_of(self, call: Call) -> Call | None:
         """The call as it was then; None if the message made another one in its place."""
-        return next((made for made in self.calls if is_same_call(made, call)), None)
+        ids = {call.id, *call.earlier_ids}  # a repair may have renamed it since
+        same = (made for made in self.calls if made.id in ids and made.args == call.args)
+        return next((made for made in same if label(made.name) == label(call.name)), None)
 
     def rivals_of(self, made: Call) -> list[Call]:
         """The other calls with its id that a task of the superstep may have run."""
@@ -248,14 +248,14 @@ def is_version(stored: BaseMessage, message: BaseMessage) -> bool:
 def windows_of(
     messages: Sequence[BaseMessage],
     calls: Iterable[Call],
-    starts: Mapping[tuple[int, int], str] = _NO_STARTS,
+    starts: Mapping[tuple[int, int], str],
 ) -> list[Window]:
     """A window for each message that makes one of the calls, in the order of the calls.
 
     Args:
         messages: The history.
         calls: The calls.
-        starts: The checkpoint at which a call was searched for before. Default: none was.
+        starts: The checkpoint at which a call was searched for before, if it was.
     """
     by_message: dict[int, list[Call]] = {}
     for call in calls:
@@ -356,12 +356,6 @@ def open_before(earlier: Sequence[BaseMessage]) -> list[Call]:
 def called_in(messages: Iterable[BaseMessage]) -> list[Call]:
     """All calls that messages make."""
     return [call for m in messages if isinstance(m, AIMessage) for call in read_calls(m)]
-
-
-def is_same_call(made: Call, call: Call) -> bool:
-    """Whether a stored call is `call`, as it is now or before a repair renamed it."""
-    has_id = made.id == call.id or made.id in call.earlier_ids
-    return has_id and label(made.name) == label(call.name) and made.args == call.args
 
 
 def label(name: str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from typing import TypeGuard
 
 from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
@@ -66,6 +67,6 @@ def returned_messages(value: object, messages_key: str) -> Iterator[BaseMessage]
         yield from written_messages(value)
 
 
-def is_real(message: BaseMessage) -> bool:
+def is_real(message: BaseMessage) -> TypeGuard[ToolMessage]:
     """Whether a message is what a tool returned, and no placeholder of anybody."""
     return isinstance(message, ToolMessage) and not is_synthetic(message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
@@ -25,9 +25,14 @@ from langgraph_patch._langgraph import (
 )
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import EvidenceError, OptionError
-from langgraph_patch.evidence.effects import StateWrites, one_write_each, settle
+from langgraph_patch.evidence.effects import (
+    StateWrites,
+    one_write_each,
+    settle,
+    with_unchanged_deltas,
+)
 from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile, reconcile_calls
-from langgraph_patch.evidence.recover import Recovery, recover_evidence, with_unchanged_deltas
+from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.graph.state import open_calls, show_repairs, whole_write
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.pairing import Reading, read_history
@@ -158,11 +163,13 @@ class Repairer:
         if self.recover and saver is not None and thread is not None:
             breakpoints = breakpoints_of(config)
             recovery = yield from self._search(saver, thread, reading, breakpoints=breakpoints)
+            effects: Mapping[tuple[int, int], Any] = recovery.effects
             if writes_at_exit(config):  # the live channels may be newer than all that was read
-                recovery = recovery.with_effects(unchanged=frozenset(), is_current=False)
-                restore = False
+                stale: Any = {"unchanged": frozenset(), "is_current": False}
+                effects = {key: replace(each, **stale) for key, each in effects.items()}
             else:
-                recovery = yield from with_unchanged_deltas(saver, recovery, channels_of(config))
+                effects = yield from with_unchanged_deltas(saver, effects, channels_of(config))
+            recovery = replace(recovery, effects=effects)
         return (
             yield from self.repair_with(recovery, reading, channels_of(config), restore=restore)
         )
@@ -180,7 +187,6 @@ class Repairer:
         recovery = Recovery()
         if (saver := checkpointer_of(config)) is not None:
             recovery = yield from self._search(saver, place, reading, is_over=True)
-            recovery = recovery.with_effects(is_current=False)
         return (yield from self.repair_with(recovery, reading, {}, restore=False)).patch
 
     def _search(

@@ -1,7 +1,6 @@
 """The tasks of a superstep, derived from the checkpoint before it: LangGraph's own ids."""
 
 import operator
-from asyncio import CancelledError
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
@@ -179,23 +178,19 @@ def test_what_a_tool_returned():
     assert found == [True, False, False, False, False]
 
 
-def test_whether_a_task_has_ended():
-    """A synchronous tool goes on after a cancellation and a timeout; only a return is an end."""
+def test_whether_a_task_is_finished():
+    """Only a return is an end: after an error, a question or an answer it has not returned."""
     table: Any = [
-        ([], False, False),
-        ([("messages", [SENT])], True, True),
-        ([("__interrupt__", [])], True, False),
-        ([("__error__", ValueError("x"))], True, False),
-        ([("__error__", "ValueError('x')"), ("__error_source_node__", "t")], True, False),
-        ([("__error__", "CancelledError()")], False, False),
-        ([("__error__", CancelledError())], False, False),
-        ([("__error__", "NodeTimeoutError('x')")], False, False),
-        ([("__resume__", ["yes"]), ("__return__", 1)], True, False),
-        ([("__no_writes__", None)], True, True),
+        ([], False),
+        ([("messages", [SENT])], True),
+        ([("__interrupt__", [])], False),
+        ([("__error__", ValueError("x"))], False),
+        ([("__error__", "ValueError('x')"), ("__error_source_node__", "t")], False),
+        ([("__resume__", ["yes"]), ("__return__", 1)], False),
+        ([("__no_writes__", None)], True),
     ]
-    for writes, ended, finished in table:
-        task = task_with(*writes)
-        assert (task.has_ended, task.is_finished) == (ended, finished)
+    for writes, finished in table:
+        assert task_with(*writes).is_finished == finished
 
 
 def test_the_interrupts_of_a_task():
