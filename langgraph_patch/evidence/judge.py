@@ -24,14 +24,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from langchain_core.messages import BaseMessage, ToolMessage
-from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.types import Send
 
 from langgraph_patch._langgraph_graphs import runs_after_model
 from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
-from langgraph_patch.evidence.superstep import Superstep, Task, text_of_error
+from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
 from langgraph_patch.evidence.window import Sighting, Window, is_version, label
-from langgraph_patch.evidence.writes import is_real
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 
@@ -241,8 +240,25 @@ def approval(window: Window) -> Superstep | None:
     steps = _pending_steps(window)
     if window.origin is None or window.origin.is_gap or not steps:
         return None
-    is_certain = all(step.is_approval or (step.is_passed and step.was_applied) for step in steps)
-    return steps[-1] if is_certain and steps[-1].is_approval else None
+    is_certain = all(_asks(step) or (_is_passed(step) and step.was_applied) for step in steps)
+    return steps[-1] if is_certain and _asks(steps[-1]) else None
+
+
+def _is_passed(step: Superstep) -> bool:
+    """Whether only hooks ran between the model and the tools."""
+    is_known = bool(step.nodes) and not (step.sends or step.is_goto)
+    if not is_known or not all(map(runs_after_model, step.nodes)):
+        return False
+    return step.was_applied or _channels_of(step) <= {INTERRUPT, ERROR, RESUME}
+
+
+def _asks(step: Superstep) -> bool:
+    """Whether such a hook asked a human and has no recorded answer."""
+    return _is_passed(step) and _channels_of(step) == {INTERRUPT} and not step.is_answered
+
+
+def _channels_of(step: Superstep) -> set[str]:
+    return {channel for task in step.tasks for channel, _ in task.writes}
 
 
 def is_at_breakpoint(window: Window, breakpoints: frozenset[str] | None) -> bool:
@@ -262,10 +278,10 @@ def is_at_breakpoint(window: Window, breakpoints: frozenset[str] | None) -> bool
         return False
     nodes = {*last.nodes, *(send.node for send in last.sends if isinstance(send, Send))}
     is_set = breakpoints is None or nodes <= breakpoints
-    return is_set and all(step.is_passed and step.was_applied for step in before)
+    return is_set and all(_is_passed(step) and step.was_applied for step in before)
 
 
 def did_not_run(window: Window) -> bool:
     """Whether only nodes between the model and the tools ran since the message was written."""
     is_whole = window.origin is not None and not window.origin.is_gap
-    return is_whole and all(step.is_passed for step in _pending_steps(window))
+    return is_whole and all(map(_is_passed, _pending_steps(window)))

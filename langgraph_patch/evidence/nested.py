@@ -24,9 +24,8 @@ from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.effects import is_equal
 from langgraph_patch.evidence.judge import JudgedCall
-from langgraph_patch.evidence.superstep import Superstep, Task
+from langgraph_patch.evidence.superstep import Superstep, Task, is_real
 from langgraph_patch.evidence.window import Reader, Window, called_in, is_version, open_before
-from langgraph_patch.evidence.writes import is_real
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.fields import digest_of
 from langgraph_patch.history.texts import Finding, shortened

@@ -7,20 +7,21 @@ pending write of another task comes from `update_state`, from a `@task`, or from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.types import Interrupt, Overwrite, Send
+from langgraph.types import Command, Interrupt, Overwrite, Send
 
-from langgraph_patch._langgraph_graphs import runs_after_model, sent_call
+from langgraph_patch._langgraph_graphs import sent_call
 from langgraph_patch._langgraph_storage import (
     ERROR_SOURCE,
     NO_TASK,
@@ -34,10 +35,12 @@ from langgraph_patch._langgraph_storage import (
     triggered_node,
     whole_value,
 )
+from langgraph_patch.errors import MessagesError
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.evidence.writes import returned_messages, written_messages
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.fields import corrected
+from langgraph_patch.history.patch import as_messages
+from langgraph_patch.history.placeholders import is_synthetic
 
 _OF_UNFINISHED = (INTERRUPT, ERROR, ERROR_SOURCE, RESUME, RETURN)
 """What a task may write before its node returns."""
@@ -154,10 +157,10 @@ class Superstep:
         return str(self.saved.checkpoint["id"])
 
     @property
-    def parent_id(self) -> str | None:
-        """The id of the checkpoint that it was made from."""
+    def parent(self) -> Address | None:
+        """The checkpoint that it was made from."""
         parent = self.saved.parent_config
-        return None if parent is None else Address.of(parent).checkpoint_id
+        return None if parent is None else Address.of(parent)
 
     @property
     def address(self) -> Address:
@@ -250,17 +253,20 @@ class Superstep:
         return any(c == ERROR_SOURCE for task in self.written for c, _ in task.writes)
 
     @property
+    def _commanded(self) -> set[str]:
+        """The channels that a client wrote to with a `Command`."""
+        writes = self.saved.pending_writes or ()
+        return {channel for task_id, channel, _ in writes if task_id == NO_TASK}
+
+    @property
     def is_answered(self) -> bool:
         """Whether an answer without an interrupt id is recorded. Any task may have used it."""
-        writes = self.saved.pending_writes or ()
-        return any(write[:2] == (NO_TASK, RESUME) for write in writes)
+        return RESUME in self._commanded
 
     @property
     def is_goto(self) -> bool:
         """Whether a client sent the run to a node: `Command(goto=...)`. Its tasks are not known."""
-        writes = self.saved.pending_writes or ()
-        own = {channel for task_id, channel, _ in writes if task_id == NO_TASK}
-        return any(channel == TASKS or triggered_node(channel) for channel in own)
+        return any(channel == TASKS or triggered_node(channel) for channel in self._commanded)
 
     @property
     def is_idle(self) -> bool:
@@ -271,21 +277,6 @@ class Superstep:
     def is_over(self) -> bool:
         """Whether each of its tasks has recorded something."""
         return not self.is_goto and all(task.writes for task in self.tasks)
-
-    @cached_property
-    def is_passed(self) -> bool:
-        """Whether only hooks ran between the model and the tools."""
-        is_known = bool(self.nodes) and not (self.sends or self.is_goto)
-        if not is_known or not all(map(runs_after_model, self.nodes)):
-            return False
-        wrote = {channel for task in self.tasks for channel, _ in task.writes}
-        return not wrote - {INTERRUPT, ERROR, RESUME} or self.was_applied
-
-    @property
-    def is_approval(self) -> bool:
-        """Whether such a node asked a human and has no recorded answer."""
-        wrote = {channel for task in self.tasks for channel, _ in task.writes}
-        return self.is_passed and wrote == {INTERRUPT} and not self.is_answered
 
 
 def superstep_of(
@@ -349,3 +340,63 @@ class _OneCheckpoint(BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple:  # noqa: ARG002 - of the base class
         return self.saved
+
+
+# --- the messages of a write --------------------------------------------------------------------
+
+_ROLES = ("human", "user", "ai", "assistant", "system", "developer")
+"""The roles of a message that an application writes as a pair of a role and a text."""
+
+
+def fold(history: Iterable[BaseMessage], writes: Iterable[object]) -> list[BaseMessage]:
+    """A history after writes, as the reducers of a `DeltaChannel` make it.
+
+    Raises:
+        MessagesError: If something in it is no message.
+    """
+    state: dict[object, BaseMessage] = {m.id or id(m): m for m in history}
+    for write in writes:
+        if isinstance(write, Overwrite):
+            state = {}
+        for message in _messages_of(write):
+            if message.id == REMOVE_ALL_MESSAGES:
+                state = {}
+            elif isinstance(message, RemoveMessage):
+                state.pop(message.id, None)
+            else:
+                state[message.id or id(message)] = message
+    return list(state.values())
+
+
+def _messages_of(value: object) -> list[BaseMessage]:
+    """The messages of one write to the history: a list, or one of any form that LangChain knows."""
+    value = (value.value or []) if isinstance(value, Overwrite) else value
+    is_pair = isinstance(value, list) and [*map(type, value)] == [str, str] and value[0] in _ROLES
+    return as_messages(value if isinstance(value, list) and not is_pair else [value])
+
+
+def written_messages(value: object) -> list[BaseMessage]:
+    """The messages of a write to the history; none if it is no list of messages."""
+    with contextlib.suppress(MessagesError):  # LangGraph would have raised it too
+        return _messages_of(value)
+    return []
+
+
+def returned_messages(value: object, messages_key: str) -> Iterator[BaseMessage]:
+    """The messages in what a `@task` returned: texts are none."""
+    if isinstance(value, BaseMessage):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from returned_messages(part, messages_key)
+    elif isinstance(value, Command):
+        yield from returned_messages(value.update, messages_key)
+    elif isinstance(value, dict) and messages_key in value:
+        yield from returned_messages(value[messages_key], messages_key)
+    elif isinstance(value, dict):
+        yield from written_messages(value)
+
+
+def is_real(message: BaseMessage) -> TypeGuard[ToolMessage]:
+    """Whether a message is what a tool returned, and no placeholder of anybody."""
+    return isinstance(message, ToolMessage) and not is_synthetic(message)

@@ -23,8 +23,7 @@ from langgraph_patch._langgraph_storage import whole_value
 from langgraph_patch._sansio import IOGenerator, IORequest, method_request
 from langgraph_patch.errors import EvidenceError, MessagesError
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.evidence.superstep import Superstep, Task, superstep_of
-from langgraph_patch.evidence.writes import fold
+from langgraph_patch.evidence.superstep import Superstep, Task, fold, superstep_of
 from langgraph_patch.history.calls import UNFINISHED, Call, read_calls
 from langgraph_patch.history.fields import corrected, valid_name
 from langgraph_patch.history.patch import as_messages
@@ -76,12 +75,11 @@ class Reader:
 
         None if there is none, or if nothing more may be read.
         """
-        parent, parent_id = step.saved.parent_config, step.parent_id
-        is_spent = self.budget <= 0 or self.error is not None
+        parent, is_spent = step.parent, self.budget <= 0 or self.error is not None
         # A checkpoint may name itself as its parent.
-        if is_spent or parent is None or parent_id is None or parent_id >= step.id:
+        if is_spent or parent is None or not "" < (parent.checkpoint_id or "") < step.id:
             return None
-        return (yield from self.read(Address.of(parent), step))
+        return (yield from self.read(parent, step))
 
     def read_input(self, step: Superstep) -> IOGenerator[Superstep | None]:
         """The superstep of the newest input that a graph got before one; None without one."""

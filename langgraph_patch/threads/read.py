@@ -40,7 +40,7 @@ from langgraph_patch.errors import (
     quoted,
 )
 from langgraph_patch.evidence.address import Address
-from langgraph_patch.evidence.writes import fold, written_messages
+from langgraph_patch.evidence.superstep import fold, written_messages
 from langgraph_patch.history.patch import as_messages
 from langgraph_patch.threads.listing import Selection, list_addresses
 from langgraph_patch.threads.server import Activity, LangGraphServer

@@ -12,8 +12,7 @@ from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 
 from langgraph_patch import patch_messages
 from langgraph_patch._langgraph_storage import NO_TASK, RETURN
-from langgraph_patch.evidence.superstep import Superstep, Task, superstep_of
-from langgraph_patch.evidence.writes import fold, is_real
+from langgraph_patch.evidence.superstep import Superstep, Task, fold, is_real, superstep_of
 
 CALL = {"name": "t", "args": {}, "id": "c1", "type": "tool_call"}
 THREAD: Any = {"configurable": {"thread_id": "1"}}
