@@ -284,11 +284,11 @@ def _end_of(history: Sequence[BaseMessage], below: Sequence[BaseMessage]) -> int
 
 def _with_ids(messages: Sequence[BaseMessage], namespace: str) -> list[BaseMessage]:
     """The messages, with an id for each that has none: a reducer gives it when it takes them."""
-    ids = [f"turn-{digest_of('message', namespace, place)[:32]}" for place in range(len(messages))]
-    return [
-        message if message.id else message.model_copy(update={"id": new_id})
-        for message, new_id in zip(messages, ids, strict=True)
-    ]
+    found = []
+    for place, message in enumerate(messages):
+        own_id = message.id or f"turn-{digest_of('message', namespace, place)[:32]}"
+        found.append(message if message.id else message.model_copy(update={"id": own_id}))
+    return found
 
 
 def _changed(above: Superstep, below: Superstep) -> dict[str, Any]:

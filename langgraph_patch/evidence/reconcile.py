@@ -30,22 +30,20 @@ INDETERMINATE: Final = frozenset({"unknown", "cancelled", "awaiting_input"})
 """The causes of calls that may have run."""
 
 
-def checked_reconcile(reconcile: Mapping[str, Lookup] | None) -> Mapping[str, Lookup]:
-    """Return the lookups, an empty mapping for None.
+def check_reconcile(reconcile: Mapping[str, Lookup] | None) -> None:
+    """Check the lookups; None for none.
 
     Raises:
         OptionError: If `reconcile` is no mapping from the name of a tool to a callable.
     """
-    if reconcile is None:
-        return {}
-    if not isinstance(reconcile, Mapping) or not all(
-        isinstance(name, str) and callable(lookup) for name, lookup in reconcile.items()
+    lookups = {} if reconcile is None else reconcile
+    if not isinstance(lookups, Mapping) or not all(
+        isinstance(name, str) and callable(lookup) for name, lookup in lookups.items()
     ):
         raise OptionError(
             f"reconcile={reconcile!r:.200}: expected a mapping from the name of a tool to a "
             f"callable that takes a DanglingCall."
         )
-    return reconcile
 
 
 def reconcile_calls(
@@ -120,8 +118,6 @@ def _as_message(answer: object, key: tuple[int, int], call: DanglingCall) -> Too
             f"The lookup for {call.name!r} returned {answer!r:.200}: "
             f"expected a ToolMessage, a str or None."
         )
-    message_id = (
-        answer.id
-        or f"patch-{digest_of('reconciled', call.message.id, call.tool_call_id, key[1])[:32]}"
-    )
-    return answer.model_copy(update={"id": message_id, "tool_call_id": call.tool_call_id})
+    digest = digest_of("reconciled", call.message.id, call.tool_call_id, key[1])[:32]
+    fields = {"id": answer.id or f"patch-{digest}", "tool_call_id": call.tool_call_id}
+    return answer.model_copy(update=fields)

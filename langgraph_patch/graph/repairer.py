@@ -31,7 +31,7 @@ from langgraph_patch.evidence.effects import (
     settle,
     with_unchanged_deltas,
 )
-from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile, reconcile_calls
+from langgraph_patch.evidence.reconcile import Lookup, check_reconcile, reconcile_calls
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.graph.state import open_calls, show_repairs, whole_write
 from langgraph_patch.history.changes import Patch
@@ -107,7 +107,7 @@ class Repairer:
             raise OptionError(f"on_patch={self.on_patch!r}: expected a callable (patch, config).")
         if self.recover not in (True, False, "required"):
             raise OptionError(f"recover={self.recover!r}: expected True, False or 'required'.")
-        checked_reconcile(self.reconcile)
+        check_reconcile(self.reconcile)
 
     # --- read ----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from kit import Agent, calls
 from langgraph_patch import DanglingCall, is_placeholder
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import OptionError
-from langgraph_patch.evidence.reconcile import checked_reconcile, reconcile_calls
+from langgraph_patch.evidence.reconcile import check_reconcile, reconcile_calls
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware
@@ -125,11 +125,11 @@ def test_what_a_lookup_may_return():
 def test_an_invalid_option():
     """It is refused where it is passed."""
     for reconcile in (booked, {"wire": "booked"}, {1: booked}, ["x"]):
-        for accepts in (checked_reconcile, lambda value: PatchToolCallsMiddleware(reconcile=value)):
+        for accepts in (check_reconcile, lambda value: PatchToolCallsMiddleware(reconcile=value)):
             with pytest.raises(OptionError) as raised:
                 accepts(reconcile)
             assert str(raised.value) == (
                 f"reconcile={reconcile!r:.200}: expected a mapping from the name of a tool to a "
                 f"callable that takes a DanglingCall."
             )
-    assert checked_reconcile(None) == {}
+    check_reconcile(None)
