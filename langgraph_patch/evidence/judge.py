@@ -28,7 +28,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.types import Send
 
 from langgraph_patch._langgraph_graphs import runs_after_model
-from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
+from langgraph_patch._langgraph_storage import ERROR_SOURCE, RETURN, is_node_timeout
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
 from langgraph_patch.evidence.window import Sighting, Window, is_version, label
 from langgraph_patch.history.calls import Call, read_calls
@@ -123,10 +123,11 @@ def _written_in(seen: Sighting) -> Iterator[tuple[Task, Sequence[BaseMessage]]]:
     step = seen.step
     # A node that ran the calls of the whole state, or another one that answers them.
     yield from ((task, task.messages) for task in step.tasks)
-    # Later, they may be of a node's own calls. `update_state` writes messages, too.
+    # A `@task` of a node, or an error handler. Later, they may be of a node's own calls.
+    is_handled = any(task.written_to(ERROR_SOURCE) for task in step.written)
     for task in step.others if seen.is_pending else ():
-        by_handler = task.messages if step.is_handled else []
-        yield task, [*task.returned, *by_handler]
+        # `update_state` writes messages under an id of its own, too.
+        yield task, [*task.returned, *(task.messages if is_handled else ())]
 
 
 def _own_result(made: Call, own: Task | None) -> ToolMessage | None:

@@ -248,11 +248,6 @@ class Superstep:
         return [task for task in self.written if task.id not in own]
 
     @property
-    def is_handled(self) -> bool:
-        """Whether an error handler may have run, whose task is one of `others`."""
-        return any(c == ERROR_SOURCE for task in self.written for c, _ in task.writes)
-
-    @property
     def _commanded(self) -> set[str]:
         """The channels that a client wrote to with a `Command`."""
         writes = self.saved.pending_writes or ()
