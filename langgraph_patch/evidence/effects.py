@@ -103,12 +103,14 @@ def with_unchanged_deltas(
     for call_key, each in effects.items():
         unchanged = set(each.unchanged)
         for key in sorted({key for key, _ in each.writes} - unchanged):
-            if (channel := channels.get(key)) and is_delta_channel(channel):
+            channel: Any = channels.get(key)
+            if is_delta_channel(channel):
                 request = {"config": each.task.step.address.config, "channels": [key]}
                 delta = yield from call_method(saver, "get_delta_channel_history", **request)
                 then = channel.from_checkpoint(delta[key].get("seed", channel.checkpoint()))
                 then.replay_writes(delta[key].get("writes", ()))
-                unchanged |= {key} if is_equal(then.get(), channel.get()) else set()
+                if is_equal(then.get(), channel.get()):
+                    unchanged.add(key)
         found[call_key] = replace(each, unchanged=frozenset(unchanged))
     return found
 
@@ -191,9 +193,12 @@ def one_write_each(channels: Mapping[str, Any], writes: StateWrites) -> dict[str
     by_key: dict[str, list[Any]] = {}
     for key, value in writes:
         by_key.setdefault(key, []).append(value)
+    found = {}
     for key, values in by_key.items():
+        found[key] = values[0]
         if len(values) > 1:  # so the channel has a reducer
             trial = channels[key].copy()
-            trial.update(values)
-            values[:] = [Overwrite(trial.get())]
-    return {key: value for key, (value,) in by_key.items()}
+            for value in values:  # they may be of several supersteps
+                trial.update([value])
+            found[key] = Overwrite(trial.get())
+    return found

@@ -324,4 +324,6 @@ def test_one_write_with_the_effect_of_several():
     writes = (("files", {"b": "2"}), ("files", {"c": "3"}), ("one", 1))
     whole = {"a": "1", "b": "2", "c": "3"}
     assert one_write_each({"files": files}, writes) == {"files": Overwrite(whole), "one": 1}
+    anew = (("files", Overwrite({"b": "2"})), ("files", Overwrite({"d": "4"})))
+    assert one_write_each({"files": files}, anew) == {"files": Overwrite({"d": "4"})}
     assert files.get() == {"a": "1"}
