@@ -17,7 +17,7 @@ from langgraph.types import Command
 from langgraph_patch._langgraph import channels_of, current_config, runs_alone
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.refusal import Attempts, Histories, Question, answer, joined
+from langgraph_patch.graph.refusal import Attempts, Histories, Request, ask, joined
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.graph.state import (
     are_identical,
@@ -166,8 +166,8 @@ class PatchToolCallsMiddleware(_Base):
             stream_results(config, [repair.patch])
         if damage is not None or not are_identical(request.messages, history):
             request = yield from self._repaired(request, repair, config)
-        attempts = Attempts(_AgentQuestion(config, self._repairer, request, handler))
-        response: ModelResponse[Any] = yield from answer(attempts)
+        attempts = Attempts(_AgentRequest(config, self._repairer, request, handler))
+        response: ModelResponse[Any] = yield from ask(attempts)
         for patch in attempts.patches.values():
             stored = repair.patch if repair is not None else Patch(history, (), history)
             if are_identical(patch.before, stored.messages) and runs_alone(config):
@@ -204,12 +204,12 @@ class PatchToolCallsMiddleware(_Base):
 
 
 @dataclass(slots=True)
-class _AgentQuestion(Question):
-    """What the middleware asks the model: the handler is called with a request.
+class _AgentRequest(Request):
+    """The request of the middleware: the handler is called.
 
     Attributes:
         repairer: The repairer of the history.
-        asked: The request.
+        asked: What the handler gets.
         handler: Calls the model.
     """
 
@@ -225,12 +225,12 @@ class _AgentQuestion(Question):
         """The history in the request."""
         return {_HISTORY: self._history}
 
-    def with_histories(self, histories: Histories) -> _AgentQuestion:
+    def with_histories(self, histories: Histories) -> _AgentRequest:
         """The request with another history."""
         messages = cast("list[AnyMessage]", histories.get(_HISTORY, self._history))
         return replace(self, asked=self.asked.override(messages=messages))
 
-    def request(self) -> IORequest:
+    def send(self) -> IORequest:
         """Call the model."""
         return IORequest(lambda: self.handler(self.asked), lambda: self.handler(self.asked))
 

@@ -24,7 +24,7 @@ from langgraph_patch._sansio import (
 )
 from langgraph_patch.errors import MessagesError, ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.refusal import Attempts, Histories, Question, answer
+from langgraph_patch.graph.refusal import Attempts, Histories, Request, ask
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.truncation import is_guarded
 from langgraph_patch.history.changes import Patch
@@ -155,21 +155,21 @@ class PatchedModel(GeneratorRunnable):
         self, input: LanguageModelInput, config: RunnableConfig, **kwargs: Any
     ) -> IOGenerator[Any]:
         """Call the model with a valid history; no truncated call is left in its answer."""
-        question = yield from self._question(input, config, kwargs)
+        request = yield from self._request(input, config, kwargs)
         if is_guarded():  # by a patched node: it may ask again
-            return (yield question.request())
-        return (yield from answer(Attempts(question)))
+            return (yield request.send())
+        return (yield from ask(Attempts(request)))
 
-    def _question(
+    def _request(
         self, input: LanguageModelInput, config: RunnableConfig, kwargs: Mapping[str, Any]
-    ) -> IOGenerator[_ModelQuestion]:
+    ) -> IOGenerator[_ModelRequest]:
         """The call of the model with a valid history."""
         own_config = current_config()
         messages = _messages_of(input)
         if messages is not None:
             repaired = yield from self._repairer.repaired(messages, own_config, report=True)
             input = input if repaired is messages else repaired
-        return _ModelQuestion(own_config, self._model, self._repairer, input, config, kwargs)
+        return _ModelRequest(own_config, self._model, self._repairer, input, config, kwargs)
 
     def stream(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
@@ -196,11 +196,11 @@ class PatchedModel(GeneratorRunnable):
 
         A refusal comes before it.
         """
-        question = yield from self._question(input, config, kwargs)
-        attempts = Attempts(replace(question, is_streamed=True))
+        request = yield from self._request(input, config, kwargs)
+        attempts = Attempts(replace(request, is_streamed=True))
         while True:
             try:
-                opened: tuple[list[Any], Any] = yield attempts.question.request()
+                opened: tuple[list[Any], Any] = yield attempts.request.send()
             except Exception as error:  # noqa: BLE001 - it is raised below, if it is no refusal
                 failed = error if is_guarded() else attempts.refused(error)
             else:
@@ -251,8 +251,8 @@ def _messages_of(input: LanguageModelInput) -> list[BaseMessage] | None:
 
 
 @dataclass(slots=True)
-class _ModelQuestion(Question):
-    """What `patch_model` asks: the model is called with an input.
+class _ModelRequest(Request):
+    """The request of `patch_model`: the model is called with an input.
 
     Attributes:
         model: The model.
@@ -275,12 +275,12 @@ class _ModelQuestion(Question):
         messages = _messages_of(self.input)
         return {} if messages is None else {_HISTORY: messages}
 
-    def with_histories(self, histories: Histories) -> _ModelQuestion:
+    def with_histories(self, histories: Histories) -> _ModelRequest:
         """The input with another history. Its request is a run of its own."""
         run_config: RunnableConfig = {**self.run_config, "run_id": None}
         return replace(self, input=histories.get(_HISTORY, self.input), run_config=run_config)
 
-    def request(self) -> IORequest:
+    def send(self) -> IORequest:
         """Call the model."""
         arguments = self.input, self.run_config
         if not self.is_streamed:

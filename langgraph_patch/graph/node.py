@@ -24,7 +24,7 @@ from langgraph_patch._sansio import (
     method_request,
     run_async,
 )
-from langgraph_patch.graph.refusal import Attempts, Histories, Question, answer, joined
+from langgraph_patch.graph.refusal import Attempts, Histories, Request, ask, joined
 from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
 from langgraph_patch.graph.state import (
     NodeOutput,
@@ -107,14 +107,14 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             patches[key] = (yield from self.repairers[key].repair(damage, config)).patch
         if patches:
             input = replace_values(input, {key: patch.messages for key, patch in patches.items()})
-        return (yield from self._answered(Attempts(_NodeQuestion(config, self, input)), patches))
+        return (yield from self._asked(Attempts(_NodeRequest(config, self, input)), patches))
 
-    def _answered(self, attempts: Attempts, patches: Mapping[str, Patch]) -> IOGenerator[Any]:
+    def _asked(self, attempts: Attempts, patches: Mapping[str, Patch]) -> IOGenerator[Any]:
         """The output of the node, with these repairs and those after a refusal."""
         if isinstance(self.inner, CompiledStateGraph):  # its own nodes are guarded
-            output = yield attempts.question.request()
+            output = yield attempts.request.send()
         else:
-            output = yield from answer(attempts)
+            output = yield from ask(attempts)
         refused = attempts.patches
         if not patches and not refused:
             return output
@@ -122,7 +122,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         written = () if self._has_cache else {*self._written, *(refused.keys() - patches.keys())}
         later = {key: joined(patches[key], refused[key]) for key in refused if key in patches}
         patches = {**refused, **patches, **later}
-        config = attempts.question.config
+        config = attempts.request.config
         return (yield from self._with_repairs(NodeOutput(output), patches, written, config))
 
     async def astream(
@@ -144,7 +144,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             yield part
 
     async def _astream_guarded(self, input: Any, config: RunnableConfig) -> AsyncIterator[Any]:
-        attempts = Attempts(_NodeQuestion(config, self, input))
+        attempts = Attempts(_NodeRequest(config, self, input))
         guard, waiting, is_begun = attempts.guard(), list[Any](), False
         parts = aiter(self.inner.astream(input, config))
         while True:
@@ -156,7 +156,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             except Exception as error:
                 if is_begun or attempts.refused(error, guard) is not None:
                     raise
-                yield await run_async(self._answered(attempts, {}))
+                yield await run_async(self._asked(attempts, {}))
                 return
             is_begun = True
             for ready in waiting:
@@ -166,7 +166,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
                 yield part
         guard.finish()
         for part in waiting:
-            yield await run_async(answer(attempts, (part, guard)))
+            yield await run_async(ask(attempts, (part, guard)))
 
     def _damages(self, state: Any) -> dict[str, Reading]:
         """The damaged histories in the input of the node, by their state keys."""
@@ -207,8 +207,8 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
 
 
 @dataclass(slots=True)
-class _NodeQuestion(Question):
-    """What a node asks its model: the node runs with its input.
+class _NodeRequest(Request):
+    """The request of a node: it runs with its input.
 
     Attributes:
         node: The node.
@@ -228,11 +228,11 @@ class _NodeQuestion(Question):
         found = {key: messages_in(self.state, key) for key in self.node.repairers}
         return {key: history for key, history in found.items() if history}
 
-    def with_histories(self, histories: Histories) -> _NodeQuestion:
+    def with_histories(self, histories: Histories) -> _NodeRequest:
         """The node with other histories in its input."""
         return replace(self, state=replace_values(self.state, histories))
 
-    def request(self) -> IORequest:
+    def send(self) -> IORequest:
         """Run the node."""
         return method_request(self.node.inner, "invoke", self.state, self.config)
 

@@ -1,8 +1,8 @@
 """Ask a model, and once more: if its provider refuses the history, or its message is unusable.
 
-Three places call a model: the node wrapper, the middleware and `patch_model`. Each is a `Question`,
-and `answer` asks it. What a provider refused is repaired and sent again, at most twice; `Attempts`
-says what is sent.
+Three places call a model: the node wrapper, the middleware and `patch_model`. Each makes a
+`Request`, and `ask` sends it. What a provider refused is repaired and sent again, at most twice;
+`Attempts` says what is sent.
 
 A refusal has status 400 or 422, or the integration could not build a request of the history. No
 integration is imported: each kind of error is known by its attributes.
@@ -61,7 +61,7 @@ _SUSPENDS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
 @dataclass(slots=True)
-class Question(ABC):
+class Request(ABC):
     """A request to a model, as one of the places that call a model makes it.
 
     Attributes:
@@ -81,11 +81,11 @@ class Question(ABC):
 
     @abstractmethod
     def with_histories(self, histories: Histories) -> Self:
-        """The same question with these histories in the place of its own."""
+        """The same request with these histories in the place of its own."""
 
     @abstractmethod
-    def request(self) -> IORequest:
-        """The request."""
+    def send(self) -> IORequest:
+        """Send it."""
 
     @abstractmethod
     def message(self, output: Any) -> BaseMessage | None:
@@ -107,21 +107,19 @@ class Question(ABC):
         """Report what was repaired after a refusal, if nothing stores it."""
 
 
-def answer(
-    attempts: Attempts, first: tuple[Any, TruncationGuard] | None = None
-) -> IOGenerator[Any]:
-    """The output for a question, asked once more if the message of the model is unusable.
+def ask(attempts: Attempts, first: tuple[Any, TruncationGuard] | None = None) -> IOGenerator[Any]:
+    """The output of a request, which is made once more if the message of the model is unusable.
 
     The second request has the message and a placeholder for each of its calls, as if its tools had
     answered; a message without any call is left out. `TruncationGuard.asks_again` has the
     conditions.
 
     Args:
-        attempts: Those of the question; afterwards, what can be stored of a refused history.
+        attempts: Those of the request; afterwards, what can be stored of a refused history.
         first: The output of the first request and its guard, if it was made. Default: it is made.
     """
     output, guard = first or (yield from _asked(attempts))
-    sent = attempts.question
+    sent = attempts.request
     output = sent.corrected(output, guard)
     message = sent.message(output) if guard.has_damaged else None
     if not guard.asks_again(message):
@@ -129,17 +127,17 @@ def answer(
     closed = sent.closed(output, message) if message.invalid_tool_calls else {}
     again = Attempts(sent.with_histories(closed))
     output, guard = yield from _asked(again)
-    output = again.question.corrected(output, guard)
-    guard.asks_again(again.question.message(output), asked=True)
+    output = again.request.corrected(output, guard)
+    guard.asks_again(again.request.message(output), asked=True)
     return sent.with_turns(output, {key: _last_turn(each) for key, each in closed.items()})
 
 
 def _asked(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard]]:
-    """The output for a question, and the guard of the request."""
+    """The output of a request that was not refused, and its guard."""
     while True:
         guard = attempts.guard()
         try:
-            output = yield from guarded_call(guard, attempts.question.request())
+            output = yield from guarded_call(guard, attempts.request.send())
         except Exception as error:  # noqa: BLE001 - it is raised below, if it is no refusal
             failed = attempts.refused(error, guard)
         else:
@@ -159,20 +157,20 @@ def _last_turn(history: Sequence[BaseMessage]) -> list[BaseMessage]:
 
 
 class Attempts:
-    """The requests that are made of one question: as it is, repaired, in the plain form.
+    """The forms of one request: as it is, repaired, in the plain form.
 
     Nothing is read, copied or reported before a request was refused.
 
     Args:
-        question: The question.
+        request: The request.
 
     Attributes:
-        question: The question of the next request.
+        request: The next form of it.
         patches: What can be stored of its histories, by their state keys; none before a refusal.
     """
 
-    def __init__(self, question: Question) -> None:
-        self.question = self._first = question
+    def __init__(self, request: Request) -> None:
+        self.request = self._first = request
         self._forms = [_as_stored, _in_plain_form]
         self._errors: list[Exception] = []
         self._changes = ""
@@ -196,13 +194,13 @@ class Attempts:
             return error
         self._errors.append(error)
         text = "\n".join(map(refusal_text, [*self._errors, *(guard.errors if guard else ())]))
-        stored, last = self._first.histories(), self.question.histories()
+        stored, last = self._first.histories(), self.request.histories()
         patches = {key: repair_refused(history, text) for key, history in stored.items()}
         while self._forms:
             forms = self._forms.pop(0)(patches)
             sent = {key: patch.messages for key, patch in forms.items()}
             if not all(are_identical(sent[key], last[key]) for key in sent):
-                self.question = self._first.with_histories(sent)
+                self.request = self._first.with_histories(sent)
                 self.patches = {key: patch for key, patch in patches.items() if patch}
                 self._changes = "; ".join(str(patch) for patch in forms.values() if patch)
                 return None
@@ -223,7 +221,7 @@ class Attempts:
                 self._thread_id,
                 self._changes,
             )
-            self.question.report(self.patches.values())
+            self.request.report(self.patches.values())
 
     @property
     def _thread_id(self) -> Any:
