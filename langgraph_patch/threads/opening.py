@@ -160,8 +160,12 @@ def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
                 f"{target!r} has a trigger {trigger[0]!r:.100}, which a write would run: repair "
                 f"its threads in Python, with the checkpointer of your application."
             )
-    else:
-        conn.execute("PRAGMA query_only = ON")
+        return
+    columns = {row[1] for row in conn.execute("PRAGMA main.table_info(writes)")}
+    if "task_path" not in columns:
+        # langgraph-checkpoint-sqlite has it since 3.1.2. A view of this connection adds it.
+        conn.execute("CREATE TEMP VIEW writes AS SELECT *, '' AS task_path FROM main.writes")
+    conn.execute("PRAGMA query_only = ON")
 
 
 def _is_ordinary(conn: Any, table: str) -> bool:
