@@ -335,8 +335,6 @@ def _is_of_request(error: Exception) -> bool:
     in_model = False
     for frame, _ in walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__"))
-        if module.startswith("langchain_core.callbacks"):
-            return False
         if in_model and _makes_request(frame, module):
             return not isinstance(error, OSError)
         in_model = in_model or module == "langchain_core.language_models.chat_models"
