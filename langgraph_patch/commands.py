@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -311,11 +312,11 @@ def _undo_one(
     """Undo one repair."""
     if plan.outcome != "planned":
         return plan
-    text, outcome = f"back to checkpoint {plan.before}", "planned"
     if options.apply:
         threads.undo_repair(saver, address.config)
-        outcome = "undone"  # of the command line only
-    return ThreadRepair(address.thread_id, address.namespace, outcome, text, before=plan.before)  # type: ignore[arg-type]
+    # The outcome "undone" is of the command line only.
+    outcome: Any = "undone" if options.apply else "planned"
+    return replace(plan, outcome=outcome, reason=f"back to checkpoint {plan.before}")
 
 
 def _done(

@@ -163,10 +163,12 @@ class Repairer:
         if self.recover and saver is not None and thread is not None:
             breakpoints = breakpoints_of(config)
             recovery = yield from self._search(saver, thread, reading, breakpoints=breakpoints)
-            effects: Mapping[tuple[int, int], Any] = recovery.effects
+            effects = recovery.effects
             if writes_at_exit(config):  # the live channels may be newer than all that was read
-                stale: Any = {"unchanged": frozenset(), "is_current": False}
-                effects = {key: replace(each, **stale) for key, each in effects.items()}
+                effects = {
+                    key: replace(each, unchanged=frozenset(), is_current=False)
+                    for key, each in effects.items()
+                }
             else:
                 effects = yield from with_unchanged_deltas(saver, effects, channels_of(config))
             recovery = replace(recovery, effects=effects)
