@@ -123,7 +123,8 @@ def _written_in(seen: Sighting) -> Iterator[tuple[Task, Sequence[BaseMessage]]]:
     step = seen.step
     # A node that ran the calls of the whole state, or another one that answers them.
     yield from ((task, task.messages) for task in step.tasks)
-    # A `@task` of a node, or an error handler. Later, they may be of a node's own calls.
+    # A `@task` of a node, or an error handler. Once another message follows, what they wrote may
+    # be the result of a call that a node made itself.
     is_handled = any(task.written_to(ERROR_SOURCE) for task in step.written)
     for task in step.others if seen.is_pending else ():
         # `update_state` writes messages under an id of its own, too.

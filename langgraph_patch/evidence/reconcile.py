@@ -31,7 +31,7 @@ INDETERMINATE: Final = frozenset({"unknown", "cancelled", "awaiting_input"})
 
 
 def check_reconcile(reconcile: Mapping[str, Lookup] | None) -> None:
-    """Check the lookups; None for none.
+    """Check the option `reconcile`.
 
     Raises:
         OptionError: If `reconcile` is no mapping from the name of a tool to a callable.

@@ -257,10 +257,10 @@ class EntryNode(RepairNode):
 
 
 class Router(GeneratorRunnable):
-    """A router that may lead elsewhere than another one. It adds no run to traces.
+    """A router that wraps another one and may lead elsewhere. It adds no run to traces.
 
     Args:
-        onward: The other router, or where an edge led.
+        onward: The wrapped router, or where an edge led.
         name: Its name, if `onward` is no router.
     """
 
@@ -269,7 +269,7 @@ class Router(GeneratorRunnable):
         self._onward = onward
 
     def onward(self, input: Any, config: RunnableConfig) -> IOGenerator[Any]:
-        """Where the other router leads."""
+        """Where the wrapped router leads."""
         if not isinstance(self._onward, Runnable):
             return self._onward
         return (yield from call_method(self._onward, "invoke", input, config))

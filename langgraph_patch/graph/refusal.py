@@ -1,4 +1,4 @@
-"""Ask a model, and once more: if its provider refuses the history, or its message is unusable.
+"""Ask a model; ask again if its provider refuses the history, or if its message is unusable.
 
 Three places call a model: the node wrapper, the middleware and `patch_model`. Each makes a
 `Request`, and `ask` sends it. What a provider refused is repaired and sent again, at most twice;
@@ -62,7 +62,7 @@ _SUSPENDS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 @dataclass(slots=True)
 class Request(ABC):
-    """A request to a model, as one of the places that call a model makes it.
+    """A request to a model, made by one of the three places.
 
     Attributes:
         config: The config of the node.
