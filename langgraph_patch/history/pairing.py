@@ -155,7 +155,8 @@ def _note_what_follows(calling: CallingMessage, reading: Reading, *, leaves_open
     """Note where the results of a message end, and which of its calls stay open there.
 
     Never one with incomplete arguments: nothing that runs next may run it. While a call stays open,
-    none is added to `tool_calls`, since it might be run: the message keeps its ids and names.
+    its message keeps its ids and names: what asks a human about the call, or answers it, knows it
+    by these.
     """
     following = range(calling.index + 1, len(reading.messages))
     calling.end = next((k for k in following if _separates(k, calling, reading)), following.stop)
@@ -165,7 +166,7 @@ def _note_what_follows(calling: CallingMessage, reading: Reading, *, leaves_open
     for paired in calling.calls:
         is_left = leaves_open and calling.end == following.stop
         paired.stays_open = is_left and paired.answer is None and is_complete(paired.call)
-    if calling.stays_unlisted:
+    if any(paired.stays_open for paired in calling.calls):
         for paired in calling.calls:
             paired.new = paired.call
 
