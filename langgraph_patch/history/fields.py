@@ -227,3 +227,22 @@ def blocks_of(message: BaseMessage) -> list[Block]:
 def text_block(text: str) -> Block:
     """A content block with a text."""
     return Block({"type": "text", "text": text})
+
+
+def is_v1(message: BaseMessage) -> bool:
+    """Whether integrations read the content as LangChain's v1 blocks: a text would be an error."""
+    return message.response_metadata.get("output_version") == "v1"
+
+
+def with_text(message: BaseMessage, content: Any, text: str) -> Any:
+    """A content with a text at its end, in the form in which integrations read a message.
+
+    Args:
+        message: The message whose content it will be.
+        content: The content: blocks, or a text, which the new one replaces.
+        text: The text to add.
+    """
+    if isinstance(content, list) or is_v1(message):
+        blocks = content if isinstance(content, list) else []
+        return [*blocks, text_block(text).stored]
+    return text

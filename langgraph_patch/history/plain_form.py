@@ -18,6 +18,7 @@ from langgraph_patch.history.fields import (
     Block,
     blocks_of,
     dicts,
+    is_v1,
     text_block,
     text_of,
     valid_name,
@@ -96,7 +97,8 @@ def _plain_answer(message: AIMessage) -> AIMessage:
     """A message of a model as its text and its calls; the same object if it is no more."""
     extra = {k: v for k, v in message.additional_kwargs.items() if k not in _SENT_KEYS}
     text = _plain_text(message)
-    if text == message.content and len(extra) == len(message.additional_kwargs):
+    is_plain = text == message.content and not is_v1(message)
+    if is_plain and len(extra) == len(message.additional_kwargs):
         return message
     return AIMessage(
         content=text,

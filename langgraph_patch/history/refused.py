@@ -25,7 +25,15 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.changes import Change, DefectKind, Patch, change_of, patch_of
-from langgraph_patch.history.fields import Block, blocks_of, corrected, text_block, text_of
+from langgraph_patch.history.fields import (
+    Block,
+    blocks_of,
+    corrected,
+    is_v1,
+    text_block,
+    text_of,
+    with_text,
+)
 
 NO_TEXT: Final = "[no text]"
 """The text of a message that says nothing, between two human messages."""
@@ -128,13 +136,12 @@ def _whole_blocks(
 
 
 def _with_no_text(message: BaseMessage) -> BaseMessage:
-    is_text = isinstance(message.content, str)
-    return _with_content(message, NO_TEXT if is_text else [text_block(NO_TEXT).stored])
+    no_content: Any = "" if isinstance(message.content, str) else []
+    return _with_content(message, with_text(message, no_content, NO_TEXT))
 
 
 def _with_content(message: BaseMessage, content: Any) -> BaseMessage:
-    is_v1 = message.response_metadata.get("output_version") == "v1"  # LangChain reads it as a list
-    return message.model_copy(update={"content": content or ([] if is_v1 else "")})
+    return message.model_copy(update={"content": content or ([] if is_v1(message) else "")})
 
 
 # --- what a message says ----------------------------------------------------------------------
@@ -154,7 +161,7 @@ def _says_something(block: Block) -> bool:
 
 def _is_blank(block: Block) -> bool:
     """Whether a block is a text without a visible character."""
-    text = block.fields.get("text") if block.kind == "text" else block.stored
+    text = block.fields.get(block.kind) if block.kind in ("text", "refusal") else block.stored
     return not isinstance(text, dict) and not text_of(text).strip()
 
 

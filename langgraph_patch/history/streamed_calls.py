@@ -26,7 +26,7 @@ from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call
 from langchain_core.utils.json import parse_partial_json
 
 from langgraph_patch.history.calls import STOPPED, complete_args
-from langgraph_patch.history.fields import UNKNOWN_TOOL, blocks_of, text_block, text_of
+from langgraph_patch.history.fields import UNKNOWN_TOOL, blocks_of, text_of, with_text
 
 REASON_KEYS: Final = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 """Where integrations put the provider's reason for the end of a stream."""
@@ -308,8 +308,7 @@ def drop_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
     if changed and not (message.tool_calls or left or message.text.strip()):
         names = ", ".join(call.name or UNKNOWN_TOOL for call in calls if call.args is None)
         text = f"[The model did not finish a call of {names}; it was not run.]"
-        blocks = message.content if isinstance(message.content, list) else []
-        message.content = [*blocks, text_block(text).stored] if blocks else text
+        message.content = with_text(message, message.content, text)
     return changed
 
 

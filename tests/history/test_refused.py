@@ -351,3 +351,33 @@ def test_refused_linear(form, history, refusal):
     """Twice the messages, at most twice the work (and a little)."""
     small, large = (work(lambda h: form(h, refusal), history * n) for n in (10, 20))
     assert large <= 2.2 * small
+
+
+# --- LangChain's v1 content -----------------------------------------------------------------------
+
+V1 = {"output_version": "v1"}
+NO_TEXT = [{"type": "text", "text": "[no text]"}]
+
+
+@pytest.mark.parametrize(
+    "content", ["", [], [{"type": "refusal", "refusal": "", "extras": {}}]], ids=repr
+)
+def test_a_text_is_written_into_v1_content_as_a_block(content):
+    """Integrations iterate v1 content: a text there is a TypeError in each later turn."""
+    said_nothing = AIMessage(content, response_metadata=V1)
+    _, written, _ = stored([ASK, said_nothing, AGAIN])
+    assert written.content == NO_TEXT
+
+
+def test_a_refusal_with_a_text_says_something():
+    """It is no empty message."""
+    refused = AIMessage([{"type": "refusal", "refusal": "I will not."}], response_metadata=V1)
+    history = [ASK, refused, AGAIN]
+    assert stored(history) is history
+
+
+def test_a_message_that_has_a_text_for_v1_content_heals():
+    """An earlier repair left it: the plain form writes it anew, without the mark of v1."""
+    hurt = AIMessage("[no text]", response_metadata=V1)
+    [_, written, _] = plain_form([ASK, hurt, AGAIN]).messages
+    assert (written.content, written.response_metadata) == ("[no text]", {})

@@ -1,5 +1,6 @@
 """A call of a stream is complete or truncated: the judgement, and the corrected message."""
 
+import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.history.calls import STOPPED
@@ -235,3 +236,26 @@ def test_b10_a_message_that_says_nothing_without_its_call_names_it():
     assert found.content == [thinking, {"type": "text", "text": text}]
     nameless = judged(begin(None, "c1"), piece('{"a"'), LIMIT, correct=drop_truncated)
     assert "a call of unknown_tool;" in nameless.content
+
+
+@pytest.mark.parametrize(
+    ("content", "metadata", "is_list"),
+    [
+        ("", {}, False),
+        ([], {}, True),
+        ("", {"output_version": "v1"}, True),
+        (
+            [{"type": "tool_call", "id": "c1", "name": "f", "args": {}}],
+            {"output_version": "v1"},
+            True,
+        ),
+    ],
+)
+def test_the_text_for_a_dropped_call_has_the_form_of_its_message(content, metadata, is_list):
+    """A text among v1 blocks would be an error of the integration in each later turn."""
+    listed = [call_of("f", "c1", {"a": 1})]
+    message = AIMessage(content, tool_calls=listed, response_metadata=metadata)
+    calls = collected(begin("f", "c1", '{"a": 1'), reason("length")).calls()
+    assert drop_truncated(message, calls)
+    text = "[The model did not finish a call of f; it was not run.]"
+    assert message.content == ([{"type": "text", "text": text}] if is_list else text)
