@@ -13,7 +13,6 @@ import copy
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from types import CodeType
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage
@@ -151,15 +150,15 @@ def branches_into(builder: Any, nodes: Collection[str]) -> list[tuple[str, str, 
 
 
 def sends_each_call(builder: Any, node: str) -> bool:
-    """Whether all that leads to a node are routers that send each call for itself."""
+    """Whether all that leads to a node are routers of prebuilt agents that send each call."""
     routers = [branch.path for _, _, branch in branches_into(builder, [node])]
     has_edge = any(target == node for _, target in builder.edges)
     return bool(routers) and not has_edge and all(map(_sends_calls, routers))
 
 
 _LIBRARIES = ("langchain.", "langgraph.", "langgraph_")
-"""How the names of modules begin whose routers may be asked: a router of an application may call a
-model."""
+"""How the names of modules begin whose routers are asked: a router of an application may do
+anything, such as call a model."""
 
 _ASKED = {
     "messages": [AIMessage("", tool_calls=[{"name": "any", "args": {}, "id": "1"}])],
@@ -169,28 +168,18 @@ _ASKED = {
 
 
 def _sends_calls(router: Any) -> bool:
-    """Whether a router makes `Send`s: its code does, and it answers with them if it can be asked.
+    """Whether a router of a prebuilt agent answers an open call with `Send`s.
 
-    The router of `create_react_agent` decides by the version of the agent, which only its answer
-    shows.
+    Only its answer shows that: `create_react_agent` has one router for both of its versions.
     """
     function: Any = getattr(router, "func", None) or getattr(router, "afunc", None)
-    if Send.__name__ not in _names_in(getattr(function, "__code__", None)):
-        return False
     if not str(getattr(function, "__module__", "")).startswith(_LIBRARIES):
-        return True
+        return False
     try:
         answer = function(_ASKED)
-    except Exception:  # noqa: BLE001 - it reads more than messages
-        return True
+    except Exception:  # noqa: BLE001 - it reads more than messages; its `Send`s are passed on
+        return False
     return isinstance(answer, list) and all(isinstance(each, Send) for each in answer)
-
-
-def _names_in(code: object) -> set[str]:
-    """The names that code uses, with those of the functions and comprehensions in it."""
-    if not isinstance(code, CodeType):
-        return set()
-    return {*code.co_names, *code.co_freevars}.union(*map(_names_in, code.co_consts))
 
 
 def handles_errors(builder: Any, node: str) -> bool:

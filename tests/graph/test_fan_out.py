@@ -14,10 +14,22 @@ from langchain_core.tools import tool
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import InjectedState, ToolNode, ToolRuntime
 from langgraph.runtime import Runtime
-from langgraph.types import CachePolicy, Command, interrupt
+from langgraph.types import CachePolicy, Command, Send, interrupt
 from typing_extensions import TypedDict
 
-from kit import BARE, STATES, Agent, Desk, StrictModel, above, calls, history_of, loop, model_node
+from kit import (
+    BARE,
+    STATES,
+    Agent,
+    Desk,
+    StrictModel,
+    above,
+    calls,
+    history_of,
+    loop,
+    model_node,
+    send_each,
+)
 from langgraph_patch import with_patching
 from langgraph_patch.errors import GraphError
 from support.placeholder_texts import WAITED
@@ -343,6 +355,40 @@ def test_a_warning_names_what_cannot_be_recorded(reason, caplog):
     assert reason in record.getMessage()
     agent.say("go")
     assert agent.desk.did == {"mail al": 1, "mail bob": 1}
+
+
+def by_name(state: Any) -> Any:
+    """A router that also has `Send`s for another node, as in map-reduce."""
+    if state.get("documents"):
+        return [Send("beside", each) for each in state["documents"]]
+    return "tools" if state["messages"][-1].tool_calls else END
+
+
+def with_parts(state: Any) -> Any:
+    """A router that sends each call itself, beside a node that is named."""
+    return [*(Send("tools", [call]) for call in state["messages"][-1].tool_calls), "beside"]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("router", [by_name, with_parts, send_each])
+def test_a_router_of_the_application_is_not_judged_by_its_names(
+    router, caplog, *, asynchronous: bool
+):
+    """Its `Send`s are passed on as they are, and each call that it leads to is recorded."""
+
+    def build(model, tools):
+        builder = loop(model, tools, router=router)
+        builder.branches.clear()
+        builder.add_node("beside", lambda _: {})
+        return builder.add_conditional_edges("agent", router, ["tools", "beside", END])
+
+    for answer in (Command(resume="yes"), {"messages": [HumanMessage("never mind")]}):
+        agent = Agent(recorded(build), MAIL_AND_WIRE, asynchronous=asynchronous)
+        agent.say("go")
+        agent.run(answer)
+        assert agent.read["c1"] == "sent to bob"
+        assert agent.desk.did["mail bob"] == 1
+    assert not caplog.records
 
 
 def test_b7_a_graph_that_sends_each_call_is_left_as_it_is(caplog):
