@@ -50,7 +50,10 @@ from langgraph_patch.history.streamed_calls import (
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 _MOST_IN_A_ROW = 2
-"""How many messages of a model in a row may be truncated or unusable in one run of a node."""
+"""How many messages in a row may be truncated or unusable in one run of a node.
+
+A good message ends the row. An attempt that failed is not counted: the application repeats it.
+"""
 
 _UNUSABLE = "its message has no complete tool call and no answer"
 
@@ -102,7 +105,8 @@ class TruncationGuard(BaseCallbackHandler):
         # The ids of each message that is truncated or unusable, and its calls.
         self._damaged: list[tuple[set[str], list[StreamedCall]]] = []
         self._models: dict[UUID, Any] = {}  # the metadata of each run
-        self._before: dict[UUID, int] = {}  # how many damaged messages there were when it began
+        self._in_a_row = 0  # damaged messages since the last good one
+        self._before: dict[UUID, int] = {}  # how many there were when the run began
         self._chains: list[Any] = []  # that of each runnable, which may be a graph
         self._ran_tool = False
         self._answered = False  # a model run ended without an error, or after its first chunk
@@ -131,7 +135,7 @@ class TruncationGuard(BaseCallbackHandler):
     def on_llm_start(self, *_: Any, run_id: UUID, metadata: Any = None, **__: Any) -> None:
         """Collect the chunks of a model run, if this guard is in charge."""
         self._models[run_id] = metadata
-        self._before[run_id] = len(self._damaged)
+        self._before[run_id] = self._in_a_row
         if _GUARD.get() is self:
             self._runs[run_id] = StreamedCalls()
 
@@ -172,9 +176,13 @@ class TruncationGuard(BaseCallbackHandler):
         if calls := self._ended(run_id, message):
             self._correct(message, calls, nested=is_nested)
         is_damaged = len(self._damaged) > damaged
-        if not is_nested:
-            self._is_unusable = is_damaged and is_unusable(message)
-        if is_damaged and not (is_nested or self.drops) and self._before[run_id] >= _MOST_IN_A_ROW:
+        if is_nested:
+            return
+        self._is_unusable = is_damaged and is_unusable(message)
+        # A message that was asked for before another one was damaged does not follow it.
+        in_a_row = min(self._before.pop(run_id, 0), self._in_a_row)
+        self._in_a_row = self._in_a_row + 1 if is_damaged else 0
+        if is_damaged and not self.drops and in_a_row >= _MOST_IN_A_ROW:
             raise UnfinishedError(
                 f"The model of the node {node_of(self._config)!r} did not finish its message "
                 f"{_MOST_IN_A_ROW + 1} times in one run of the node: it ended inside a tool call, "

@@ -648,3 +648,43 @@ def test_b1_a_node_that_asks_until_its_model_answers(*, asynchronous: bool):
     agent.model.script = [CUT_AT_LIMIT, AIMessage("hi")]
     agent.say("go on")
     assert agent.history[-1].text == "hi"
+
+
+CUT_IN_TEXT = streamed(("mail", '{"to": "bo'), reason="length")
+WHOLE = streamed(("mail", '{"to": "bob"}'), reason="stop")
+BROKEN_STREAM = [*CUT_IN_TEXT[:2], ConnectionError("cut")]
+
+
+@pytest.mark.parametrize(
+    ("script", "ends"),
+    [
+        ([CUT_IN_TEXT, WHOLE, WHOLE] * 3, False),
+        ([CUT_IN_TEXT, CUT_IN_TEXT, WHOLE] * 3, False),
+        ([CUT_IN_TEXT, WHOLE, CUT_IN_TEXT, CUT_IN_TEXT, CUT_IN_TEXT, *[WHOLE] * 4], True),
+        ([*[BROKEN_STREAM] * 3, *[WHOLE] * 9], False),
+        ([BROKEN_STREAM, CUT_IN_TEXT, BROKEN_STREAM, CUT_IN_TEXT, *[WHOLE] * 7], False),
+    ],
+)
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_unfinished_messages_count_in_a_row(script, ends, *, asynchronous: bool):
+    """A node that reads nine documents: a good message ends the row, a retried stream is none."""
+
+    def reading(model: Any, tools: Any, saver: Any) -> Any:
+        retried = {"retry_if_exception_type": (ConnectionError,), "stop_after_attempt": 4}
+        reader = model.with_retry(wait_exponential_jitter=False, **retried)
+
+        def read(_: Any) -> Any:
+            for number in range(9):
+                reader.invoke([HumanMessage(f"document {number}")])
+            return {"messages": [AIMessage("read")]}
+
+        return with_patching(around(read, tools, saver))
+
+    agent = Agent(reading, *script, asynchronous=asynchronous)
+    agent.model.streaming = True
+    if ends:
+        with pytest.raises(UnfinishedError):
+            agent.say("go")
+    else:
+        agent.say("go")
+        assert agent.history[-1].text == "read"
