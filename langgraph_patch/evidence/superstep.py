@@ -301,29 +301,24 @@ def superstep_of(
 
 
 def _derived(step: Superstep) -> Sequence[Any]:
-    """The tasks that LangGraph makes from a checkpoint."""
+    """The tasks that LangGraph makes from a checkpoint: those of a graph with the same nodes."""
     checkpoint = step.saved.checkpoint
     channels = checkpoint["channel_values"]
     sent = {send.node for send in step.sends if isinstance(send, Send)}
     if not (step.nodes or sent):
         return ()
-    copy: Any = {**checkpoint, "channel_values": {**channels, "__root__": {}}}
-    saved = step.saved._replace(checkpoint=copy, pending_writes=[])
-    graph = graph_with(dict, sent, channels).compile(checkpointer=_OneCheckpoint(saved))
-    return graph.get_state(RunnableConfig(configurable={"thread_id": ""})).tasks
-
-
-def graph_with(schema: Any, nodes: Iterable[str], channels: Iterable[str]) -> StateGraph[Any]:
-    """A graph with some nodes and with those that channels trigger; they do nothing."""
-    graph: StateGraph[Any] = StateGraph(schema)
     joins = {channel: joined_nodes(channel) for channel in channels}
-    named = {*nodes, *(triggered_node(channel) or "" for channel in joins)}
+    named = {*sent, *(triggered_node(channel) or "" for channel in joins)}
+    graph: StateGraph[Any] = StateGraph(dict)
     for node in sorted(named.union(*joins.values()) - {"", END}):
         graph.add_node(node, lambda _: None).add_edge(START, node)
     for channel, sources in joins.items():
         if sources:
             graph.add_edge(sources, triggered_node(channel) or "")
-    return graph
+    copy: Any = {**checkpoint, "channel_values": {**channels, "__root__": {}}}
+    saver = _OneCheckpoint(step.saved._replace(checkpoint=copy, pending_writes=[]))
+    config = RunnableConfig(configurable={"thread_id": ""})
+    return graph.compile(checkpointer=saver).get_state(config).tasks
 
 
 class _OneCheckpoint(BaseCheckpointSaver[Any]):

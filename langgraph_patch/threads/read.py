@@ -50,6 +50,11 @@ _T = TypeVar("_T")
 MARK: Final = {"langgraph_patch": "repair"}
 """The metadata of a checkpoint that a repair wrote."""
 
+_FIRST_OF_TODAY = 3
+"""The first format of a checkpoint whose nodes are started by `branch:to:<node>`."""
+
+_OLD_PREFIXES = ("start:", "branch:")
+
 _NO_RESULT = frozenset((INTERRUPT, RESUME, ERROR, ERROR_SOURCE))
 """A write to one of these channels does not show that a task finished."""
 
@@ -279,9 +284,20 @@ class StoredHistory:
             interrupts &= {*asked}
         return "waiting" if interrupts else None
 
+    def starting_channels(self) -> list[str]:
+        """The channels that start the tasks of the superstep after the checkpoint."""
+        checkpoint = self.saved.checkpoint
+        due = due_channels(checkpoint["channel_values"])
+        if checkpoint.get("v", 1) >= _FIRST_OF_TODAY:
+            return due
+        # Before, a node was started by a channel with its name, or by one for each edge.
+        nodes = checkpoint["versions_seen"]
+        old = {c for c in checkpoint["channel_values"] if c in nodes or c.startswith(_OLD_PREFIXES)}
+        return sorted({*due, *old})
+
     def starts_tasks(self) -> bool:
         """Whether a superstep follows the checkpoint, or was begun."""
-        return bool(due_channels(self.saved.checkpoint["channel_values"]))
+        return bool(self.starting_channels())
 
     def is_repair(self) -> bool:
         """Whether a repair wrote the checkpoint: it has the mark, and an id right after its parent.

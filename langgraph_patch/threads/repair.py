@@ -3,8 +3,8 @@
 There is one path, from top to bottom of this module: read, plan, check, stage, put, read back.
 
 1. Read the newest checkpoint, plan the repair of its history, and check that it may be written.
-2. Stage it in memory, with what finished tasks wrote: a repair that is written first would destroy
-   that (`stage`). Make one checkpoint of it, without tasks, and check that one.
+2. Stage it: apply what finished tasks wrote to the history, which a repair that is written first
+   would drop, and make one checkpoint of it, without tasks (`stage`). Check that one.
 3. Compare: is the checkpoint that was read still the newest? Then put the new one behind it, and
    read it back.
 
@@ -270,8 +270,7 @@ def _stage(base: StoredHistory, patch: Patch, repairer: Repairer) -> tuple[Patch
         Stopped: If it may not be written.
     """
     stored = patch.before
-    staged = committed(base, stored)
-    messages = staged.checkpoint["channel_values"].get(base.messages_key, [])
+    messages = committed(base, stored)
     ids = {message.id for message in messages}
     if lost := sum(message.id not in ids for message in stored):
         raise Refused(
@@ -279,7 +278,7 @@ def _stage(base: StoredHistory, patch: Patch, repairer: Repairer) -> tuple[Patch
         )
     if not are_same(messages, stored):
         patch = _with_committed(patch, plan_repair(base, messages, repairer))
-    return patch, new_checkpoint(base, staged, patch.messages)
+    return patch, new_checkpoint(base, patch.messages)
 
 
 def _with_committed(first: Patch, patch: Patch) -> Patch:
