@@ -1,9 +1,9 @@
-"""The private details of LangGraph that a node reaches through its config.
+"""The run that a node belongs to, and the private details of LangGraph in its config.
 
 LangGraph passes a node its checkpointer and its channels in `config["configurable"]`, under keys
 that start with `__pregel_`. No public API provides them.
-Each function checks what it reads: it returns None or an empty value if LangGraph has changed
-the detail, and the run goes on.
+A `Run` checks what it reads: it has None or an empty value if LangGraph has changed the detail, and
+the run goes on.
 
 The other private details are in `_langgraph_graphs` (graphs and tool nodes that are built) and
 `_langgraph_storage` (names in stored checkpoints).
@@ -58,184 +58,185 @@ _PATH = "langgraph_path"
 `("__pregel_push", index, False)` for a `Send`, `("__pregel_push", ..., True)` for a `@task`."""
 
 
-# --- the run ------------------------------------------------------------------------------
+class Run:
+    """The run of a graph, as the node, the router or the `@task` that runs sees it.
 
+    Args:
+        config: What LangGraph passes to it; outside of a graph, any other config.
 
-def current_config() -> RunnableConfig:
-    """The config of the node that runs; an empty one outside of a graph."""
-    try:
-        return get_config()
-    except RuntimeError:
+    Attributes:
+        config: The same.
+    """
+
+    def __init__(self, config: RunnableConfig) -> None:
+        self.config = config
+        self._own: Mapping[str, Any] = config.get("configurable", {})
+        self._metadata: Mapping[str, Any] = config.get("metadata", {})
+
+    @classmethod
+    def current(cls) -> Run:
+        """The run in which the caller is; one without anything outside of a graph."""
+        try:
+            return cls(get_config())
+        except RuntimeError:
+            return cls({})
+
+    @property
+    def saver(self) -> BaseCheckpointSaver[Any] | None:
+        """The checkpointer."""
+        saver = self._own.get(_CHECKPOINTER)
+        return saver if isinstance(saver, BaseCheckpointSaver) else None
+
+    @property
+    def writes_at_exit(self) -> bool:
+        """Whether nothing is written before the run ends (durability "exit")."""
+        return self._own.get(_DURABILITY) == "exit"
+
+    # --- the thread ----------------------------------------------------------------------
+
+    @property
+    def thread_id(self) -> Any:
+        """The id of the thread, as the caller gave it; None without one."""
+        return self._own.get("thread_id")
+
+    @property
+    def thread(self) -> RunnableConfig | None:
+        """The thread and the namespace of the graph as a config, or None.
+
+        It names the current checkpoint. With durability "exit" that one is not stored yet, so it
+        names the checkpoint that the caller started the run from, if any.
+        """
+        if self.thread_id is None:
+            return None
+        thread = {"thread_id": str(self.thread_id), "checkpoint_ns": self.namespace}  # as stored
+        current: Any = self._own.get("checkpoint_map", {}).get(self.namespace)
+        if self.writes_at_exit:
+            current = None if self.namespace else self._metadata.get("checkpoint_id")
+        if isinstance(current, str):
+            thread["checkpoint_id"] = current
+        return {"configurable": thread}
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the graph that the node or the `@task` belongs to.
+
+        A node's own namespace is that of its graph and one more segment, `node:task_id`. A `@task`
+        has one more segment than the node or the task that called it.
+        """
+        namespace = str(self._own.get("checkpoint_ns", ""))
+        path = self._metadata.get(_PATH, ())
+        while tuple(path[:1]) == (PUSH,) and path[-1] is True:
+            namespace, path = parent_namespace(namespace), path[1]
+        return parent_namespace(namespace)
+
+    # --- the state -----------------------------------------------------------------------
+
+    @property
+    def channels(self) -> Mapping[str, Any]:
+        """The live channels of the graph; none outside of a graph."""
+        for argument in getattr(self._own.get(_READ), "args", ()):
+            if isinstance(argument, Mapping) and argument and _are_channels(argument):
+                return argument
         return {}
 
+    def values(self, keys: Collection[str], *, fresh: bool = False) -> dict[str, Any]:
+        """The values of these state keys, as far as they have one; none outside of a graph.
 
-def checkpointer_of(config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
-    """The checkpointer of the run that `config` belongs to, or None."""
-    saver = config.get("configurable", {}).get(_CHECKPOINTER)
-    return saver if isinstance(saver, BaseCheckpointSaver) else None
+        Args:
+            keys: The state keys; managed values, such as `remaining_steps`, are found too.
+            fresh: Whether to apply what the node has written: for its conditional edges. Default:
+                False.
+        """
+        read = self._own.get(_READ)
+        return dict(read(list(keys), fresh)) if callable(read) else {}
 
+    # --- the task and its superstep ------------------------------------------------------
 
-def writes_at_exit(config: RunnableConfig) -> bool:
-    """Whether the run writes nothing before it ends (durability "exit")."""
-    return config.get("configurable", {}).get(_DURABILITY) == "exit"
+    @property
+    def node(self) -> str | None:
+        """The name of the node that runs; None outside of a graph."""
+        name = self._metadata.get(_NODE)
+        return name if isinstance(name, str) else None
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether an `interrupt()` of the task was answered.
 
-def has_interrupts(config: RunnableConfig) -> bool:
-    """Whether an `interrupt()` of the task that runs was answered.
+        To run its node once more would ask the same question again.
+        """
+        return bool(getattr(self._own.get(_SCRATCHPAD), "resume", None))
 
-    To run its node once more would ask the same question again.
-    """
-    scratchpad = config.get("configurable", {}).get(_SCRATCHPAD)
-    return bool(getattr(scratchpad, "resume", None))
+    @property
+    def sends(self) -> Sequence[Any]:
+        """The `Send`s that made tasks of the superstep, in their order."""
+        channel = self.channels.get(TASKS)
+        return channel.get() if channel is not None and channel.is_available() else ()
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other task runs in the superstep of the node; True outside of a graph.
 
-# --- the state ----------------------------------------------------------------------------
+        The channels that trigger nodes have a value for one superstep. The tasks that a `Send`
+        makes are in a channel of their own.
+        """
+        started = {
+            triggered_node(name)
+            for name, channel in self.channels.items()
+            if triggered_node(name) is not None and channel.is_available()
+        }
+        return len(started) + len(self.sends) <= 1
 
+    def is_called_by_node(self, runnable: object) -> bool:
+        """Whether a function that is the node calls `runnable`, which is not the node."""
+        reference = next(iter(getattr(self._own.get(_CALL), "args", ())), None)
+        task = reference() if isinstance(reference, weakref.ref) else None
+        process = getattr(task, "proc", None)
+        node = next(iter(getattr(process, "steps", ())), process)
+        return node is not None and node is not runnable
 
-def channels_of(config: RunnableConfig) -> Mapping[str, Any]:
-    """The live channels of the graph that runs, or an empty mapping outside of a graph."""
-    read = config.get("configurable", {}).get(_READ)
-    for argument in getattr(read, "args", ()):
-        if isinstance(argument, Mapping) and argument and _are_channels(argument):
-            return argument
-    return {}
+    def show_in_updates(self, value: Any) -> None:
+        """Make the `updates` stream show `value` as the chunk of the node.
+
+        LangGraph uses the reserved channel `__return__` for `@task` functions, and ignores the
+        write when it computes the state. Call it only when nothing can fail any more: LangGraph
+        takes a task with this write as finished.
+        """
+        send = self._own.get(_SEND)
+        if callable(send):
+            send([(RETURN, value)])
+
+    # --- the loop ------------------------------------------------------------------------
+
+    @property
+    def _loop(self) -> Any:
+        schedule = getattr(self._own.get(_CALL), "keywords", {}).get("schedule_task")
+        return getattr(schedule, "__self__", None)
+
+    @property
+    def breakpoints(self) -> frozenset[str] | None:
+        """The nodes before which the run stops (`interrupt_before`); None for every node.
+
+        Set when the graph was compiled, or for this run.
+        """
+        nodes = getattr(self._loop, "interrupt_before", ())
+        return None if nodes == "*" else frozenset(nodes)
+
+    @property
+    def input_ended_tasks(self) -> bool:
+        """Whether the input ended tasks that had not been applied; asked while START runs.
+
+        No public API tells this without a query.
+        """
+        checkpoint = getattr(self._loop, "checkpoint", None)
+        versions = checkpoint.get("channel_versions") if isinstance(checkpoint, Mapping) else None
+        return isinstance(versions, Mapping) and has_ended_tasks(versions)
+
+    @property
+    def loaded_checkpoint(self) -> str | None:
+        """The id of the checkpoint that the run loaded."""
+        checkpoint_id = getattr(self._loop, "checkpoint_id_saved", None)
+        return checkpoint_id if isinstance(checkpoint_id, str) else None
 
 
 def _are_channels(mapping: Mapping[Any, Any]) -> bool:
     return isinstance(next(iter(mapping.values())), BaseChannel)
-
-
-def values_of(config: RunnableConfig, keys: Collection[str], *, fresh: bool) -> dict[str, Any]:
-    """The values of these state keys, as far as they have one; none outside of a graph.
-
-    Args:
-        config: The config of a node, or of a conditional edge that leaves it.
-        keys: The state keys; managed values, such as `remaining_steps`, are found too.
-        fresh: Whether to apply what the node has written: for its conditional edges.
-    """
-    read = config.get("configurable", {}).get(_READ)
-    return dict(read(list(keys), fresh)) if callable(read) else {}
-
-
-# --- the task and its superstep -----------------------------------------------------------
-
-
-def node_of(config: RunnableConfig) -> str | None:
-    """The name of the node that runs, or None outside of a graph."""
-    name = config.get("metadata", {}).get(_NODE)
-    return name if isinstance(name, str) else None
-
-
-def pending_sends(config: RunnableConfig) -> Sequence[Any]:
-    """The `Send`s that made tasks of the superstep that runs, in their order."""
-    channel = channels_of(config).get(TASKS)
-    return channel.get() if channel is not None and channel.is_available() else ()
-
-
-def runs_alone(config: RunnableConfig) -> bool:
-    """Whether no other task runs in the superstep of the node; True outside of a graph.
-
-    The channels that trigger nodes have a value for one superstep. The tasks that a `Send` makes
-    are in a channel of their own.
-    """
-    started = {
-        triggered_node(name)
-        for name, channel in channels_of(config).items()
-        if triggered_node(name) is not None and channel.is_available()
-    }
-    return len(started) + len(pending_sends(config)) <= 1
-
-
-# --- the thread ---------------------------------------------------------------------------
-
-
-def thread_config(config: RunnableConfig) -> RunnableConfig | None:
-    """The thread and the namespace of the graph that the node of `config` belongs to, or None.
-
-    It names the current checkpoint. With durability "exit" that one is not stored yet, so it names
-    the checkpoint that the caller started the run from, if any.
-    """
-    configurable = config.get("configurable", {})
-    thread_id = configurable.get("thread_id")
-    if thread_id is None:
-        return None
-    namespace = graph_namespace(config)
-    thread = {"thread_id": str(thread_id), "checkpoint_ns": namespace}  # str: as it is stored
-    current: Any = configurable.get("checkpoint_map", {}).get(namespace)
-    if writes_at_exit(config):
-        current = None if namespace else config.get("metadata", {}).get("checkpoint_id")
-    if isinstance(current, str):
-        thread["checkpoint_id"] = current
-    return {"configurable": thread}
-
-
-def graph_namespace(config: RunnableConfig) -> str:
-    """The namespace of the graph that the node or the `@task` of `config` belongs to.
-
-    A node's own namespace is that of its graph and one more segment, `node:task_id`. A `@task`
-    has one more segment than the node or the task that called it.
-    """
-    namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
-    path = config.get("metadata", {}).get(_PATH, ())
-    while tuple(path[:1]) == (PUSH,) and path[-1] is True:
-        namespace, path = parent_namespace(namespace), path[1]
-    return parent_namespace(namespace)
-
-
-# --- what clients see of a node, and the loop -----------------------------------------------
-
-
-def show_in_updates(config: RunnableConfig, value: Any) -> None:
-    """Make the `updates` stream show `value` as the chunk of the node that runs.
-
-    LangGraph uses the reserved channel `__return__` for `@task` functions, and ignores the write
-    when it computes the state. Call it only when nothing can fail any more: LangGraph takes a task
-    with this write as finished.
-    """
-    send = config.get("configurable", {}).get(_SEND)
-    if callable(send):
-        send([(RETURN, value)])
-
-
-def is_called_by_node(config: RunnableConfig, runnable: object) -> bool:
-    """Whether a function that is the node of the task calls `runnable`, which is not the node.
-
-    If LangGraph changes the detail, it is False.
-    """
-    reference = next(iter(getattr(config.get("configurable", {}).get(_CALL), "args", ())), None)
-    task = reference() if isinstance(reference, weakref.ref) else None
-    process = getattr(task, "proc", None)
-    node = next(iter(getattr(process, "steps", ())), process)
-    return node is not None and node is not runnable
-
-
-def _loop(config: RunnableConfig) -> Any:
-    """The loop of the run, or None."""
-    call = config.get("configurable", {}).get(_CALL)
-    schedule = getattr(call, "keywords", {}).get("schedule_task")
-    return getattr(schedule, "__self__", None)
-
-
-def breakpoints_of(config: RunnableConfig) -> frozenset[str] | None:
-    """The nodes before which the run stops (`interrupt_before`); None for every node.
-
-    Set when the graph was compiled, or for this run. If LangGraph changes the detail, it is empty.
-    """
-    nodes = getattr(_loop(config), "interrupt_before", ())
-    return None if nodes == "*" else frozenset(nodes)
-
-
-def input_ended_tasks(config: RunnableConfig) -> bool:
-    """Whether the input of the run ended tasks that had not been applied; asked while START runs.
-
-    No public API tells this without a query. If LangGraph changes the detail, it is False.
-    """
-    checkpoint = getattr(_loop(config), "checkpoint", None)
-    versions = checkpoint.get("channel_versions") if isinstance(checkpoint, Mapping) else None
-    return isinstance(versions, Mapping) and has_ended_tasks(versions)
-
-
-def checkpoint_before_run(config: RunnableConfig) -> str | None:
-    """The id of the checkpoint that the run loaded; None if LangGraph changes the detail."""
-    checkpoint_id = getattr(_loop(config), "checkpoint_id_saved", None)
-    return checkpoint_id if isinstance(checkpoint_id, str) else None

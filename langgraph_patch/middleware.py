@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage
-from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
-from langgraph_patch._langgraph import channels_of, current_config, runs_alone
+from langgraph_patch._langgraph import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.refusal import Attempts, Histories, Request, ask, joined
@@ -153,53 +152,53 @@ class PatchToolCallsMiddleware(_Base):
     def _call_model(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]
     ) -> IOGenerator[ModelResponse[Any] | ExtendedModelResponse[Any]]:
-        config = current_config()
+        run = Run.current()
         history = messages_in(request.state, self._repairer.messages_key) or []
         # Search again at most once per turn.
         is_new_turn = bool(history) and history[-1].type == "human"
         damage = self._repairer.read(history, look_again=is_new_turn)
         repair = None
-        if damage is not None and runs_alone(config):
-            found = yield from self._repairer.repair(damage, config, restore=True)
+        if damage is not None and run.is_alone:
+            found = yield from self._repairer.repair(damage, run, restore=True)
             repair = found if found.patch else None
         if repair is not None:
-            stream_results(config, [repair.patch])
+            stream_results(run, [repair.patch])
         if damage is not None or not are_identical(request.messages, history):
-            request = yield from self._repaired(request, repair, config)
-        attempts = Attempts(_AgentRequest(config, self._repairer, request, handler))
+            request = yield from self._repaired(request, repair, run)
+        attempts = Attempts(_AgentRequest(run, self._repairer, request, handler))
         response: ModelResponse[Any] = yield from ask(attempts)
         for patch in attempts.patches.values():
             stored = repair.patch if repair is not None else Patch(history, (), history)
-            if are_identical(patch.before, stored.messages) and runs_alone(config):
+            if are_identical(patch.before, stored.messages) and run.is_alone:
                 repair = Repair(joined(stored, patch), repair.restored if repair else ())
         if repair is None:
             return response
-        return (yield from self._written(repair, response, config))
+        return (yield from self._written(repair, response, run))
 
     # --- the history ---------------------------------------------------------------------
 
     def _repaired(
-        self, request: ModelRequest[Any], repair: Repair | None, config: RunnableConfig
+        self, request: ModelRequest[Any], repair: Repair | None, run: Run
     ) -> IOGenerator[ModelRequest[Any]]:
         """The request with a valid history; the same object if its history is valid."""
         messages = cast("list[BaseMessage]", request.messages)
         if repair is not None and are_identical(messages, repair.patch.before):
             repaired = repair.patch.messages
         else:
-            repaired = yield from self._repairer.repaired(messages, config)
+            repaired = yield from self._repairer.repaired(messages, run)
         if repaired is messages:
             return request
         return request.override(messages=cast("list[AnyMessage]", repaired))
 
     def _written(
-        self, repair: Repair, response: ModelResponse[Any], config: RunnableConfig
+        self, repair: Repair, response: ModelResponse[Any], run: Run
     ) -> IOGenerator[ModelResponse[Any] | ExtendedModelResponse[Any]]:
         """The response, with a state update that writes the repair and the response's messages."""
         own: dict[str, Any] = {self._repairer.messages_key: response.result}
         if response.structured_response is not None:
             own["structured_response"] = response.structured_response
-        repairs, shown = [(self._repairer, repair)], channels_of(config)
-        writes, _ = yield from write_repairs(repairs, own, config, shown=shown)
+        repairs = [(self._repairer, repair)]
+        writes, _ = yield from write_repairs(repairs, own, run, shown=run.channels)
         return ExtendedModelResponse(response, Command(update=writes)) if writes else response
 
 

@@ -19,14 +19,8 @@ from itertools import takewhile
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph import (
-    channels_of,
-    checkpoint_before_run,
-    checkpointer_of,
-    thread_config,
-)
+from langgraph_patch._langgraph import Run
 from langgraph_patch._langgraph_storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import EvidenceError
@@ -62,21 +56,20 @@ class Abandoned:
 
 
 def abandoned_turns(
-    repairer: Repairer, history: list[BaseMessage] | None, config: RunnableConfig, builder: Any
+    repairer: Repairer, history: list[BaseMessage] | None, run: Run, builder: Any
 ) -> IOGenerator[Abandoned | EvidenceError | None]:
     """The turns that the input of a run dropped; None if there are none.
 
     Args:
         repairer: The repairer of the history.
         history: The history, with the input.
-        config: The config of START, or of the node that adds the turns.
+        run: The run, as START or the node that adds the turns sees it.
         builder: The graph; None for none.
 
     Returns:
         The turns; the error of a checkpointer that cannot be read.
     """
-    saver, thread = checkpointer_of(config), thread_config(config)
-    loaded = checkpoint_before_run(config)
+    saver, thread, loaded = run.saver, run.thread, run.loaded_checkpoint
     if not (builder and repairer.recover and history and saver and thread and loaded):
         return None
     reader = Reader(saver, repairer.messages_key)
@@ -85,7 +78,7 @@ def abandoned_turns(
     if reader.error is not None or found is None:
         return reader.error
     own_keys = {repairer.messages_key, *repairer.other_histories}
-    others = {key: each for key, each in channels_of(config).items() if key not in own_keys}
+    others = {key: each for key, each in run.channels.items() if key not in own_keys}
     return _turns_to_add(history, *found, others)
 
 
@@ -138,7 +131,7 @@ def repair_with_turns(
     repairer: Repairer,
     history: list[BaseMessage],
     abandoned: Abandoned,
-    config: RunnableConfig,
+    run: Run,
 ) -> IOGenerator[Repair]:
     """The repair of a history, with the turns that it lacks.
 
@@ -146,7 +139,7 @@ def repair_with_turns(
         repairer: The repairer of the history.
         history: The history, with the input.
         abandoned: The turns.
-        config: The config of the node that adds them.
+        run: The run of the node that adds them.
     """
     index = abandoned.index
     input_follows = any(isinstance(message, HumanMessage) for message in history[index:])
@@ -161,7 +154,7 @@ def repair_with_turns(
         added += before
         changes += [_restored(message, index) for message in before]
         patch = yield from _repaired_turn(
-            repairer, turn, config, used_ids, input_follows=input_follows
+            repairer, turn, run, used_ids, input_follows=input_follows
         )
         used_ids |= {call.id for call in called_in(patch.messages)}
         if turn.is_known:
@@ -175,7 +168,7 @@ def repair_with_turns(
         changes.append(_restored(record.message, index))
     messages = [*history[:index], *added, *history[index:]]
     whole = read_history(messages, leaves_open=repairer.leaves_open, look_again=True)
-    made = yield from repairer.repair(whole, config, restore=True)
+    made = yield from repairer.repair(whole, run, restore=True)
     for change in made.patch.changes:
         after = change.index - len(added)  # what an input changes of a turn has the place of it
         place = change.index if change.index < index else max(after, index)
@@ -187,7 +180,7 @@ def repair_with_turns(
 def _repaired_turn(
     repairer: Repairer,
     turn: AbandonedTurn,
-    config: RunnableConfig,
+    run: Run,
     used_ids: set[str],
     *,
     input_follows: bool,
@@ -198,7 +191,7 @@ def _repaired_turn(
     """
     follows = [HumanMessage("")] if input_follows else []
     reading = read_history([*turn.messages, *follows], used_ids=used_ids)
-    patch = yield from repairer.repair_abandoned(reading, turn.newest.address.config, config)
+    patch = yield from repairer.repair_abandoned(reading, turn.newest.address.config, run)
     return replace(patch, messages=patch.messages[: len(patch.messages) - len(follows)])
 
 

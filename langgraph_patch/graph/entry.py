@@ -21,14 +21,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START, StateGraph
 from langgraph.types import CachePolicy
 
-from langgraph_patch._langgraph import (
-    channels_of,
-    input_ended_tasks,
-    is_called_by_node,
-    node_of,
-    runs_alone,
-    values_of,
-)
+from langgraph_patch._langgraph import Run
 from langgraph_patch._langgraph_graphs import (
     nodes_after,
     output_keys,
@@ -73,29 +66,29 @@ class RepairNode(GeneratorRunnable):
     def __init__(self, repairers: Sequence[Repairer], builder: Any = None) -> None:
         self._repairers, self._builder = repairers, builder
 
-    def repairers_at(self, config: RunnableConfig) -> Sequence[Repairer]:  # noqa: ARG002 - for others
+    def repairers_at(self, run: Run) -> Sequence[Repairer]:  # noqa: ARG002 - for others
         """The repairer of each history in a run."""
         return self._repairers
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """The state update that repairs the histories; None if there is nothing to repair."""
-        repairs = []
-        for repairer in self.repairers_at(config):
+        run, repairs = Run(config), []
+        for repairer in self.repairers_at(run):
             history = messages_in(input, repairer.messages_key)
-            if history and (repair := (yield from self._repair(repairer, history, config))):
+            if history and (repair := (yield from self._repair(repairer, history, run))):
                 repairs.append((repairer, repair))
-        shown = output_keys(self._builder) if self._builder else channels_of(config)
-        update, patches = yield from write_repairs(repairs, {}, config, shown=shown)
-        stream_results(config, patches)
+        shown = output_keys(self._builder) if self._builder else run.channels
+        update, patches = yield from write_repairs(repairs, {}, run, shown=shown)
+        stream_results(run, patches)
         return update or None
 
     def _repair(
-        self, repairer: Repairer, history: list[BaseMessage], config: RunnableConfig
+        self, repairer: Repairer, history: list[BaseMessage], run: Run
     ) -> IOGenerator[Repair | None]:
         """The repair of a history; None if there is nothing to repair."""
-        turns = yield from abandoned_turns(repairer, history, config, self._builder)
+        turns = yield from abandoned_turns(repairer, history, run, self._builder)
         if isinstance(turns, Abandoned):
-            return (yield from repair_with_turns(repairer, history, turns, config))
+            return (yield from repair_with_turns(repairer, history, turns, run))
         if turns is not None:
             if repairer.recover == "required":
                 raise turns
@@ -103,7 +96,7 @@ class RepairNode(GeneratorRunnable):
         damage = repairer.read(history, look_again=True)
         if damage is None:
             return None
-        return (yield from repairer.repair(damage, config, restore=True))
+        return (yield from repairer.repair(damage, run, restore=True))
 
 
 class PatchNode(RepairNode):
@@ -193,13 +186,14 @@ class PatchNode(RepairNode):
             MessagesError: If the value of that key is not a list of messages.
             EvidenceError: If the checkpointer raises an error and `recover="required"`.
         """
-        if not runs_alone(config) or is_called_by_node(config, self):
+        run = Run(config)
+        if not run.is_alone or run.is_called_by_node(self):
             raise GraphError(
-                f"The patch node in {node_of(config)!r} runs beside another node, or a function "
+                f"The patch node in {run.node!r} runs beside another node, or a function "
                 f"calls it: add it as a node of its own that runs alone, before the model. In a "
                 f"function use patch_messages or patch_model."
             )
-        key, channels = self._messages_key, channels_of(config)
+        key, channels = self._messages_key, run.channels
         if channels and key not in channels:
             raise unknown_key_error(key, channels)
         value = get_value(input, key)
@@ -231,23 +225,23 @@ class EntryNode(RepairNode):
         self._leads_to_models = leads_to_models
         self._with_open_calls = [replace(each, leaves_open=True) for each in repairers]
 
-    def repairers_at(self, config: RunnableConfig) -> Sequence[Repairer]:
+    def repairers_at(self, run: Run) -> Sequence[Repairer]:
         """The repairer of each history in a run; asked at START too."""
-        are_abandoned = self._leads_to_models and input_ended_tasks(config)
+        are_abandoned = self._leads_to_models and run.input_ended_tasks
         return self._repairers if are_abandoned else self._with_open_calls
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """Repair all histories."""
-        return (yield from super().run(input, config)) if runs_alone(config) else None
+        return (yield from super().run(input, config)) if Run(config).is_alone else None
 
-    def is_needed(self, state: Any, config: RunnableConfig) -> IOGenerator[bool]:
+    def is_needed(self, state: Any, run: Run) -> IOGenerator[bool]:
         """Whether a history is to be repaired; asked at START."""
-        repairers = self.repairers_at(config)
-        histories = [(each, history_after(state, each.messages_key, config)) for each in repairers]
+        repairers = self.repairers_at(run)
+        histories = [(each, history_after(state, each.messages_key, run)) for each in repairers]
         if any(each.read(found, look_again=True) for each, found in histories if found):
             return True
-        for repairer, history in histories if input_ended_tasks(config) else ():
-            turns = yield from abandoned_turns(repairer, history, config, self._builder)
+        for repairer, history in histories if run.input_ended_tasks else ():
+            turns = yield from abandoned_turns(repairer, history, run, self._builder)
             if turns is not None:  # an error too: the node says so, and START would not run again
                 return True
         return False
@@ -294,15 +288,16 @@ class _EntryCheck(Router):
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """Where to go. All edges from START agree."""
-        if (yield from self._node.is_needed(input, config)) and not self._reads_more(config):
+        run = Run(config)
+        if (yield from self._node.is_needed(input, run)) and not self._reads_more(run):
             return NAME
         return (yield from self.onward(input, config))
 
-    def _reads_more(self, config: RunnableConfig) -> bool:
+    def _reads_more(self, run: Run) -> bool:
         """Whether the input has a key that the state does not have, and a router may read it."""
         if self._keys is None:
             return False
-        run_input = values_of(config, [START], fresh=False).get(START)
+        run_input = run.values([START]).get(START)
         return isinstance(run_input, dict) and not run_input.keys() <= self._keys
 
 

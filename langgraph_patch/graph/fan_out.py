@@ -27,7 +27,7 @@ from langgraph.graph import StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
 
-from langgraph_patch._langgraph import node_of, pending_sends, values_of
+from langgraph_patch._langgraph import Run
 from langgraph_patch._langgraph_graphs import (
     ROUTERS,
     branches_into,
@@ -162,13 +162,13 @@ class _SendEach(Router):
         """Where to go."""
         result = yield from self.onward(input, config)
         targets = result if isinstance(result, list | tuple) else [result]
-        return [each for target in targets for each in self._sends(target, input, config)]
+        return [each for target in targets for each in self._sends(target, input, Run(config))]
 
-    def _sends(self, target: Any, state: Any, config: RunnableConfig) -> list[Any]:
+    def _sends(self, target: Any, state: Any, run: Run) -> list[Any]:
         node = target if isinstance(target, Send) else self._ends.get(target, target)
         if isinstance(node, Send) or node not in self._keys:
             return [target]
-        calls = open_calls(history_after(state, self._keys[node], config) or [])
+        calls = open_calls(history_after(state, self._keys[node], run) or [])
         return [Send(node, [{**call, PLACE: i}]) for i, call in calls.items()] or [target]
 
 
@@ -193,35 +193,35 @@ def recorded_tool_node(schema: type[Any], keys: Collection[str], node: ToolNode)
     """
     messages_key = tool_messages_key(node)
 
-    def with_state(value: Any, config: RunnableConfig) -> Any:
+    def with_state(value: Any, run: Run) -> Any:
         """The input of the node for a call that `_SendEach` sent; None to run nothing."""
         call = value[0] if isinstance(value, list) and len(value) == 1 else None
         if not (isinstance(call, dict) and PLACE in call):
             return value if _has_open_calls(value, messages_key) else None
-        own = [send for send in pending_sends(config) if send.node == node_of(config)]
+        own = [send for send in run.sends if send.node == run.node]
         if sum(send.arg == value for send in own) > 1:
             raise GraphError(
-                f"Two nodes of one superstep lead to {node_of(config)!r} with the same tool call, "
+                f"Two nodes of one superstep lead to {run.node!r} with the same tool call, "
                 f"which record=True would run twice: let one of them lead there, or leave record "
                 f"out."
             )
-        values = values_of(config, keys, fresh=False)
+        values = run.values(keys)
         state = values if issubclass(schema, dict) else schema(**values)
         return call_with_state({k: v for k, v in call.items() if k != PLACE}, state)
 
     return _tool_node_with(node, with_state)
 
 
-def _tool_node_with(node: ToolNode, prepare: Callable[[Any, RunnableConfig], Any]) -> ToolNode:
+def _tool_node_with(node: ToolNode, prepare: Callable[[Any, Run], Any]) -> ToolNode:
     inner, ainner = cast("Any", node.func), cast("Any", node.afunc)
 
     def called(value: Any, kwargs: Mapping[str, Any]) -> IOGenerator[Any]:
-        config = cast("RunnableConfig", kwargs.get("config") or {})
-        value = prepare(value, config)
+        run = Run(cast("RunnableConfig", kwargs.get("config") or {}))
+        value = prepare(value, run)
         if value is None:
             return {tool_messages_key(node): []}
         request = IORequest(lambda: inner(value, **kwargs), lambda: ainner(value, **kwargs))
-        return (yield from guarded_call(TruncationGuard(config, drops=True), request))
+        return (yield from guarded_call(TruncationGuard(run, drops=True), request))
 
     def func(value: Any, **kwargs: Any) -> Any:
         return run_sync(called(value, kwargs))

@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolRuntime
 
-from langgraph_patch._langgraph import channels_of, graph_namespace, node_of, values_of
+from langgraph_patch._langgraph import Run
 from langgraph_patch.errors import GraphError, OptionError
 
 
@@ -70,9 +70,8 @@ def idempotency_key(
     else:
         config = runtime_or_config.config
         messages = list(_messages_with_call(runtime_or_config.state, tool_call_id))
-    messages = messages or list(
-        _messages_with_call(values_of(config, channels_of(config), fresh=False), tool_call_id)
-    )
+    run = Run(config)
+    messages = messages or list(_messages_with_call(run.values(run.channels), tool_call_id))
     times = [
         [call["id"] for call in message.tool_calls].count(tool_call_id) for message in messages
     ]
@@ -82,9 +81,8 @@ def idempotency_key(
             f"the state of a graph that makes the call, and no other call with this id. Pass the "
             f"ToolRuntime if you passed the config."
         )
-    thread_id = str(config.get("configurable", {}).get("thread_id"))
     ids = sorted({str(message.id) for message in messages})  # of all histories in the state
-    parts = thread_id, graph_namespace(config), node_of(config), *ids, tool_call_id
+    parts = str(run.thread_id), run.namespace, run.node, *ids, tool_call_id
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableConfig
 
-from langgraph_patch._langgraph import current_config
+from langgraph_patch._langgraph import Run
 from langgraph_patch._sansio import (
     GeneratorRunnable,
     IOGenerator,
@@ -164,12 +164,12 @@ class PatchedModel(GeneratorRunnable):
         self, input: LanguageModelInput, config: RunnableConfig, kwargs: Mapping[str, Any]
     ) -> IOGenerator[_ModelRequest]:
         """The call of the model with a valid history."""
-        own_config = current_config()
+        run = Run.current()
         messages = _messages_of(input)
         if messages is not None:
-            repaired = yield from self._repairer.repaired(messages, own_config, report=True)
+            repaired = yield from self._repairer.repaired(messages, run, report=True)
             input = input if repaired is messages else repaired
-        return _ModelRequest(own_config, self._model, self._repairer, input, config, kwargs)
+        return _ModelRequest(run, self._model, self._repairer, input, config, kwargs)
 
     def stream(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
@@ -303,4 +303,4 @@ class _ModelRequest(Request):
         """Call `on_patch`: nothing stores the repair."""
         for patch in patches:
             if self.repairer.on_patch is not None:
-                self.repairer.on_patch(patch, self.config)
+                self.repairer.on_patch(patch, self.run.config)

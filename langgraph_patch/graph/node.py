@@ -16,7 +16,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph import node_of, runs_alone, values_of
+from langgraph_patch._langgraph import Run
 from langgraph_patch._sansio import (
     GeneratorRunnable,
     IOGenerator,
@@ -102,12 +102,12 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """Run the node on a valid history. LangGraph passes an input and a config only."""
-        patches: dict[str, Patch] = {}
+        run, patches = Run(config), dict[str, Patch]()
         for key, damage in self._damages(input).items():
-            patches[key] = (yield from self.repairers[key].repair(damage, config)).patch
+            patches[key] = (yield from self.repairers[key].repair(damage, run)).patch
         if patches:
             input = replace_values(input, {key: patch.messages for key, patch in patches.items()})
-        return (yield from self._asked(Attempts(_NodeRequest(config, self, input)), patches))
+        return (yield from self._asked(Attempts(_NodeRequest(run, self, input)), patches))
 
     def _asked(self, attempts: Attempts, patches: Mapping[str, Patch]) -> IOGenerator[Any]:
         """The output of the node, with these repairs and those after a refusal."""
@@ -122,8 +122,8 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         written = () if self._has_cache else {*self._written, *(refused.keys() - patches.keys())}
         later = {key: joined(patches[key], refused[key]) for key in refused if key in patches}
         patches = {**refused, **patches, **later}
-        config = attempts.request.config
-        return (yield from self._with_repairs(NodeOutput(output), patches, written, config))
+        run = attempts.request.run
+        return (yield from self._with_repairs(NodeOutput(output), patches, written, run))
 
     async def astream(
         self, input: Any, config: RunnableConfig | None = None, **_: Any
@@ -144,7 +144,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             yield part
 
     async def _astream_guarded(self, input: Any, config: RunnableConfig) -> AsyncIterator[Any]:
-        attempts = Attempts(_NodeRequest(config, self, input))
+        attempts = Attempts(_NodeRequest(Run(config), self, input))
         guard, waiting, is_begun = attempts.guard(), list[Any](), False
         parts = aiter(self.inner.astream(input, config))
         while True:
@@ -182,23 +182,22 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         output: NodeOutput,
         patches: Mapping[str, Patch],
         written: Collection[str],
-        config: RunnableConfig,
+        run: Run,
     ) -> IOGenerator[Any]:
         """The output, with the repairs of these keys, if this run of the node can write them."""
         # A `Send` or a hook may have given the node another history than the stored one.
         repairs = [
             (self.repairers[key], Repair(patch))
             for key, patch in patches.items()
-            if key in written
-            and are_identical(patch.before, values_of(config, [key], fresh=False).get(key))
+            if key in written and are_identical(patch.before, run.values([key]).get(key))
         ]
-        if output.update is None or not runs_alone(config):
+        if output.update is None or not run.is_alone:
             repairs = []
         own = output.update or {}
-        writes, shown = yield from write_repairs(repairs, own, config, shown=self._shown)
-        stream_results(config, shown)
+        writes, shown = yield from write_repairs(repairs, own, run, shown=self._shown)
+        stream_results(run, shown)
         for key in sorted(patches.keys() - writes.keys()):
-            logger.debug("repaired the input of the node %r: %s", node_of(config), patches[key])
+            logger.debug("repaired the input of the node %r: %s", run.node, patches[key])
         if writes:
             return output.with_writes(writes)
         # A node that read a repair which is not written, such as a summarizer, may remove it.
@@ -234,7 +233,7 @@ class _NodeRequest(Request):
 
     def send(self) -> IORequest:
         """Run the node."""
-        return method_request(self.node.inner, "invoke", self.state, self.config)
+        return method_request(self.node.inner, "invoke", self.state, self.run.config)
 
     def corrected(self, output: Any, guard: TruncationGuard) -> Any:
         """The output, without truncated calls."""

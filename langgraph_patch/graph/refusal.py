@@ -31,10 +31,9 @@ from types import FrameType
 from typing import Any, Self, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp
 
-from langgraph_patch._langgraph import has_interrupts
+from langgraph_patch._langgraph import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import PatchError, chain_of
 from langgraph_patch.graph.state import are_identical
@@ -65,10 +64,10 @@ class Request(ABC):
     """A request to a model, made by one of the three places.
 
     Attributes:
-        config: The config of the node.
+        run: The run that it is made in.
     """
 
-    config: RunnableConfig
+    run: Run
 
     @property
     def has_history(self) -> bool:
@@ -178,7 +177,7 @@ class Attempts:
 
     def guard(self) -> TruncationGuard:
         """A guard for a request."""
-        return TruncationGuard(self._first.config, drops=not self._first.has_history)
+        return TruncationGuard(self._first.run, drops=not self._first.has_history)
 
     def refused(self, error: Exception, guard: TruncationGuard | None = None) -> Exception | None:
         """Choose what is sent after an error; return the error to raise if nothing is.
@@ -190,7 +189,7 @@ class Attempts:
             error: What the request raised.
             guard: The guard of the node that made it; None if a model alone was called.
         """
-        if not _asks_again(error, guard, self._first.config):
+        if not _asks_again(error, guard, self._first.run):
             return error
         self._errors.append(error)
         text = "\n".join(map(refusal_text, [*self._errors, *(guard.errors if guard else ())]))
@@ -204,10 +203,10 @@ class Attempts:
                 self.patches = {key: patch for key, patch in patches.items() if patch}
                 self._changes = "; ".join(str(patch) for patch in forms.values() if patch)
                 return None
-        first = self._errors[0]
+        first, thread_id = self._errors[0], self._first.run.thread_id
         if self._changes:
             first.add_note(
-                f"{_NOTE}the provider refused the history of thread {self._thread_id!r}, and again "
+                f"{_NOTE}the provider refused the history of thread {thread_id!r}, and again "
                 f"after this repair: {self._changes[:_MAX_NOTE]}. Each next turn will be refused, "
                 f"unless the history or the request is changed."
             )
@@ -218,14 +217,10 @@ class Attempts:
         if self._errors:
             logger.info(
                 "asked the model of thread %r again, because its provider refused the history: %s",
-                self._thread_id,
+                self._first.run.thread_id,
                 self._changes,
             )
             self.request.report(self.patches.values())
-
-    @property
-    def _thread_id(self) -> Any:
-        return self._first.config.get("configurable", {}).get("thread_id")
 
 
 def _as_stored(patches: Mapping[str, Patch]) -> Mapping[str, Patch]:
@@ -248,7 +243,7 @@ def joined(first: Patch, second: Patch) -> Patch:
 # --- what a refusal is --------------------------------------------------------------------------
 
 
-def _asks_again(error: Exception, guard: TruncationGuard | None, config: RunnableConfig) -> bool:
+def _asks_again(error: Exception, guard: TruncationGuard | None, run: Run) -> bool:
     """Whether a request is made again after an error.
 
     Below a node only if nothing else happened than model runs that failed before their first
@@ -259,7 +254,7 @@ def _asks_again(error: Exception, guard: TruncationGuard | None, config: Runnabl
         return False
     if guard is None:
         return is_refusal(error)
-    return guard.only_failed and not has_interrupts(config) and any(map(is_refusal, guard.errors))
+    return guard.only_failed and not run.has_answers and any(map(is_refusal, guard.errors))
 
 
 def is_refusal(error: BaseException) -> bool:

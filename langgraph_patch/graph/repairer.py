@@ -16,13 +16,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_patch._langgraph import (
-    breakpoints_of,
-    channels_of,
-    checkpointer_of,
-    thread_config,
-    writes_at_exit,
-)
+from langgraph_patch._langgraph import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import EvidenceError, OptionError
 from langgraph_patch.evidence.effects import (
@@ -140,7 +134,7 @@ class Repairer:
     def repair(
         self,
         reading: Reading,
-        config: RunnableConfig,
+        run: Run,
         *,
         restore: bool = False,
     ) -> IOGenerator[Repair]:
@@ -148,11 +142,11 @@ class Repairer:
 
         Args:
             reading: The history.
-            config: The config of the node that runs.
+            run: The run that it belongs to.
             restore: Whether the caller writes `Repair.restored`. Otherwise the recovered results
                 name what was not kept. Default: False.
         """
-        saver, thread = checkpointer_of(config), thread_config(config)
+        saver, thread = run.saver, run.thread
         recovery = Recovery()
         if self.recover == "required" and reading.unanswered and (saver is None or thread is None):
             raise EvidenceError(
@@ -161,33 +155,30 @@ class Repairer:
                 "config['configurable'], or leave recover='required' out."
             )
         if self.recover and saver is not None and thread is not None:
-            breakpoints = breakpoints_of(config)
-            recovery = yield from self._search(saver, thread, reading, breakpoints=breakpoints)
+            recovery = yield from self._search(saver, thread, reading, breakpoints=run.breakpoints)
             effects = recovery.effects
-            if writes_at_exit(config):  # the live channels may be newer than all that was read
+            if run.writes_at_exit:  # the live channels may be newer than all that was read
                 effects = {
                     key: replace(each, unchanged=frozenset(), is_current=False)
                     for key, each in effects.items()
                 }
             else:
-                effects = yield from with_unchanged_deltas(saver, effects, channels_of(config))
+                effects = yield from with_unchanged_deltas(saver, effects, run.channels)
             recovery = replace(recovery, effects=effects)
-        return (
-            yield from self.repair_with(recovery, reading, channels_of(config), restore=restore)
-        )
+        return (yield from self.repair_with(recovery, reading, run.channels, restore=restore))
 
     def repair_abandoned(
-        self, reading: Reading, place: RunnableConfig, config: RunnableConfig
+        self, reading: Reading, place: RunnableConfig, run: Run
     ) -> IOGenerator[Patch]:
         """The repair of what an agent below did before an input abandoned it.
 
         Args:
             reading: Its messages.
             place: The newest checkpoint of the agent.
-            config: The config of the node that runs.
+            run: The run that the repair belongs to.
         """
         recovery = Recovery()
-        if (saver := checkpointer_of(config)) is not None:
+        if (saver := run.saver) is not None:
             recovery = yield from self._search(saver, place, reading, is_over=True)
         return (yield from self.repair_with(recovery, reading, {}, restore=False)).patch
 
@@ -238,7 +229,7 @@ class Repairer:
         )
         return Repair(patch, restored)
 
-    def report(self, patch: Patch, config: RunnableConfig) -> IOGenerator[None]:
+    def report(self, patch: Patch, run: Run) -> IOGenerator[None]:
         """Report a repair that is written, if it changes what a model reads.
 
         It is passed to `on_patch`, logged, and is a custom event of the run, if there is one.
@@ -246,36 +237,36 @@ class Repairer:
         if not changes_history(patch):
             return
         if self.on_patch is not None:
-            self.on_patch(patch, config)
-        logger.info("repaired thread %r: %s", _thread_id(config), patch)
-        if getattr(config.get("callbacks"), "parent_run_id", None) is not None:
+            self.on_patch(patch, run.config)
+        logger.info("repaired thread %r: %s", run.thread_id, patch)
+        if getattr(run.config.get("callbacks"), "parent_run_id", None) is not None:
             changes = [
                 {name: getattr(each, name) for name in ("kind", "cause", "name", "tool_call_id")}
                 for each in patch.changes
             ]
-            data = {"thread_id": _thread_id(config), "changes": changes}
+            data = {"thread_id": run.thread_id, "changes": changes}
             yield IORequest(
-                lambda: dispatch_custom_event(EVENT, data, config=config),
-                lambda: adispatch_custom_event(EVENT, data, config=config),
+                lambda: dispatch_custom_event(EVENT, data, config=run.config),
+                lambda: adispatch_custom_event(EVENT, data, config=run.config),
             )
 
     def repaired(
-        self, messages: list[BaseMessage], config: RunnableConfig, *, report: bool = False
+        self, messages: list[BaseMessage], run: Run, *, report: bool = False
     ) -> IOGenerator[list[BaseMessage]]:
         """A history for a model, repaired and not written; the same object if it is valid.
 
         Args:
             messages: The history.
-            config: The config of the run.
+            run: The run that the model belongs to.
             report: Whether `on_patch` is called, because nothing writes the repair. Default: False.
         """
         reading = self.read(messages)
         if reading is None:
             return messages
-        patch = (yield from self.repair(reading, config)).patch
+        patch = (yield from self.repair(reading, run)).patch
         if report and self.on_patch is not None:
-            self.on_patch(patch, config)
-        logger.debug("repaired the input of a model in thread %r: %s", _thread_id(config), patch)
+            self.on_patch(patch, run.config)
+        logger.debug("repaired the input of a model in thread %r: %s", run.thread_id, patch)
         return patch.messages
 
     # --- calls that the model did not finish writing --------------------------------------
@@ -294,7 +285,7 @@ class Repairer:
 def write_repairs(
     repairs: Iterable[tuple[Repairer, Repair]],
     own: Mapping[str, Any],
-    config: RunnableConfig,
+    run: Run,
     *,
     shown: Collection[str],
 ) -> IOGenerator[tuple[dict[str, Any], list[Patch]]]:
@@ -303,14 +294,14 @@ def write_repairs(
     Args:
         repairs: The repair of each history, with its repairer.
         own: What the node itself writes.
-        config: The config of the node, which runs alone in its superstep.
+        run: The run of the node, which is alone in its superstep.
         shown: The keys of the output schema of the graph: those that the `updates` chunk has.
 
     Returns:
         The histories, each with what the node itself adds to it, with the state keys that are
         restored; and the repairs that are written.
     """
-    channels = channels_of(config)
+    channels = run.channels
     patches: dict[str, Patch] = {}
     writes: dict[str, Any] = {}
     restored: dict[str, Any] = {}
@@ -319,14 +310,10 @@ def write_repairs(
         write = whole_write(channels.get(key), patch, *([own[key]] if key in own else []))
         if not patch or write is None:
             continue
-        yield from repairer.report(patch, config)
+        yield from repairer.report(patch, run)
         patches[key], writes[key] = patch, write
         # Histories of one task may restore the same keys: once is enough.
         restored = {**one_write_each(channels, repair.restored), **restored}
     if patches:
-        show_repairs(config, patches, {**own, **restored}, shown)
+        show_repairs(run, patches, {**own, **restored}, shown)
     return {**restored, **writes}, list(patches.values())
-
-
-def _thread_id(config: RunnableConfig) -> Any:
-    return config.get("configurable", {}).get("thread_id")

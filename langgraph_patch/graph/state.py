@@ -15,12 +15,11 @@ from operator import is_
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
 from langgraph.graph.message import push_message
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
-from langgraph_patch._langgraph import node_of, show_in_updates, values_of
+from langgraph_patch._langgraph import Run
 from langgraph_patch._langgraph_storage import state_keys
 from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.history.changes import Patch
@@ -50,10 +49,10 @@ def messages_in(state: Any, key: str) -> list[BaseMessage] | None:
         return None
 
 
-def history_after(state: Any, key: str, config: RunnableConfig) -> list[BaseMessage] | None:
+def history_after(state: Any, key: str, run: Run) -> list[BaseMessage] | None:
     """The history that a conditional edge decides by; its `state` may lack the key."""
     if get_value(state, key) is None:
-        state = values_of(config, [key], fresh=True)
+        state = run.values([key], fresh=True)
     return messages_in(state, key)
 
 
@@ -268,19 +267,19 @@ def new_messages(patch: Patch) -> list[BaseMessage]:
     return [message for message in patch.messages if message.id not in old_ids]
 
 
-def stream_results(config: RunnableConfig, patches: Iterable[Patch]) -> None:
+def stream_results(run: Run, patches: Iterable[Patch]) -> None:
     """Let `stream_mode="messages"` show the new tool messages of repairs.
 
     LangGraph finds no messages in an `Overwrite`.
     """
-    for patch in patches if node_of(config) else ():
+    for patch in patches if run.node else ():
         for message in new_messages(patch):
             if isinstance(message, ToolMessage):
                 push_message(message, state_key=None)
 
 
 def show_repairs(
-    config: RunnableConfig,
+    run: Run,
     patches: Mapping[str, Patch],
     own: Mapping[str, Any],
     keys: Iterable[str],
@@ -290,7 +289,7 @@ def show_repairs(
     For each history it has the new messages of the repair, then those of the node itself.
 
     Args:
-        config: The config of the node; nothing is shown outside of a graph.
+        run: The run of the node; nothing is shown outside of a graph.
         patches: The repairs that are written, by their state keys.
         own: What the node itself writes.
         keys: The keys of the output schema of the graph.
@@ -305,4 +304,4 @@ def show_repairs(
             returned = {message.id for message in output if isinstance(message, BaseMessage)}
             new = [message for message in new_messages(patch) if message.id not in returned]
             chunk[key] = [*new, *output]
-    show_in_updates(config, chunk)
+    run.show_in_updates(chunk)

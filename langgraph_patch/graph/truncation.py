@@ -29,11 +29,10 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.utils import message_chunk_to_message
 from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
-from langchain_core.runnables import RunnableConfig
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.types import Command, Overwrite, Send
 
-from langgraph_patch._langgraph import graph_namespace, has_interrupts, node_of
+from langgraph_patch._langgraph import Run
 from langgraph_patch._langgraph_graphs import sent_call
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import UnfinishedError
@@ -85,7 +84,7 @@ class TruncationGuard(BaseCallbackHandler):
     call is dropped from the message, and a WARNING reports it.
 
     Args:
-        config: The config of the node.
+        run: The run of the node.
         drops: Whether the node has no patched history. Default: False.
     """
 
@@ -97,8 +96,8 @@ class TruncationGuard(BaseCallbackHandler):
     ignore_agent = False
     ignore_chain = False
 
-    def __init__(self, config: RunnableConfig, *, drops: bool = False) -> None:
-        self._config = config
+    def __init__(self, run: Run, *, drops: bool = False) -> None:
+        self._run = run
         self.drops = drops
         self.ignore_agent = self.ignore_chain = drops  # the node is not run again: no need to know
         self._runs: dict[UUID, StreamedCalls] = {}
@@ -184,7 +183,7 @@ class TruncationGuard(BaseCallbackHandler):
         self._in_a_row = self._in_a_row + 1 if is_damaged else 0
         if is_damaged and not self.drops and in_a_row >= _MOST_IN_A_ROW:
             raise UnfinishedError(
-                f"The model of the node {node_of(self._config)!r} did not finish its message "
+                f"The model of the node {self._run.node!r} did not finish its message "
                 f"{_MOST_IN_A_ROW + 1} times in one run of the node: it ended inside a tool call, "
                 f"or with no call and no answer. Raise its token limit, or let the node stop when "
                 f"`invalid_tool_calls` is not empty."
@@ -209,7 +208,7 @@ class TruncationGuard(BaseCallbackHandler):
             logger.warning(
                 "dropped a tool call that the model did not finish writing, below the node %r: its "
                 "history is not patched, so the model is not asked again",
-                node_of(self._config),
+                self._run.node,
             )
         return dropped
 
@@ -255,7 +254,7 @@ class TruncationGuard(BaseCallbackHandler):
         if namespace is None:
             return False
         config: Any = {"configurable": {"checkpoint_ns": namespace}, "metadata": metadata}
-        return graph_namespace(config) != graph_namespace(self._config)
+        return Run(config).namespace != self._run.namespace
 
     def finish(self) -> None:
         """Judge the runs that the node stopped reading. What its other runs do is ignored."""
@@ -325,12 +324,11 @@ class TruncationGuard(BaseCallbackHandler):
         elif not self._is_unusable:
             return False
         can_ask = isinstance(message, AIMessage) and self.ran_one_model
-        asks = can_ask and not asked and not has_interrupts(self._config)
-        thread_id = self._config.get("configurable", {}).get("thread_id")
+        asks = can_ask and not asked and not self._run.has_answers
         if asks:
-            logger.info("asked the model of thread %r again: %s", thread_id, _UNUSABLE)
+            logger.info("asked the model of thread %r again: %s", self._run.thread_id, _UNUSABLE)
         else:
-            logger.warning("the turn of thread %r may end here: %s", thread_id, _UNUSABLE)
+            logger.warning("the turn of thread %r may end here: %s", self._run.thread_id, _UNUSABLE)
         return asks
 
 

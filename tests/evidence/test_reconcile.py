@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from kit import Agent, calls
 from langgraph_patch import DanglingCall, is_placeholder
+from langgraph_patch._langgraph import Run
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.reconcile import check_reconcile, reconcile_calls
@@ -80,7 +81,7 @@ def test_it_is_not_asked_about_calls_that_are_about_to_run():
     repairer = Repairer(leaves_open=True, reconcile={"wire": asked.append})
     reading = repairer.read([TURN, HumanMessage("hm"), TURN.model_copy(update={"id": "a2"})])
     assert reading is not None
-    run_sync(repairer.repair(reading, {}))
+    run_sync(repairer.repair(reading, Run({})))
     assert [call.message.id for call in asked] == ["a1"]
 
 

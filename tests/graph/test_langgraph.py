@@ -32,9 +32,9 @@ from langgraph.types import CachePolicy, Command, RetryPolicy, Send, interrupt
 from typing_extensions import TypedDict
 
 from kit import BARE, Agent, RunNames, above, calls
-from langgraph_patch import _langgraph as lg
 from langgraph_patch import _langgraph_graphs as graphs
 from langgraph_patch import _langgraph_storage as storage
+from langgraph_patch._langgraph import Run
 from langgraph_patch._langgraph_storage import ROOT_CHANNEL
 from langgraph_patch.graph.node import PatchedNode
 
@@ -66,21 +66,21 @@ def read_in_a_node(read: Callable[[RunnableConfig], Any], durability: Any = "syn
 
 
 READ: list[tuple[Any, Any, Any]] = [
-    (lambda c: type(lg.checkpointer_of(c)), InMemorySaver, type(None)),
-    (lambda c: type(lg.channels_of(c).get("messages")), BinaryOperatorAggregate, type(None)),
-    (lambda c: lg.values_of(c, ["messages"], fresh=False), QUESTION, {}),
-    (lambda c: lg.values_of(c, ["messages"], fresh=True), QUESTION, {}),
-    (lambda c: lg.current_config() == c, True, True),
-    (lg.node_of, "node1", None),
-    (lg.runs_alone, True, True),
-    (lg.has_interrupts, False, False),
-    (lg.breakpoints_of, frozenset(), frozenset()),
-    (lg.pending_sends, (), ()),
-    (lg.writes_at_exit, False, False),
-    (lambda c: type(lg.checkpoint_before_run(c)), str, type(None)),
-    (lg.graph_namespace, "", ""),
-    (lambda c: type(lg.thread_config(c)), dict, type(None)),
-    (lambda c: lg.is_called_by_node(c, print), True, False),
+    (lambda c: type(Run(c).saver), InMemorySaver, type(None)),
+    (lambda c: type(Run(c).channels.get("messages")), BinaryOperatorAggregate, type(None)),
+    (lambda c: Run(c).values(["messages"]), QUESTION, {}),
+    (lambda c: Run(c).values(["messages"], fresh=True), QUESTION, {}),
+    (lambda c: Run.current().config == c, True, True),
+    (lambda c: Run(c).node, "node1", None),
+    (lambda c: Run(c).is_alone, True, True),
+    (lambda c: Run(c).has_answers, False, False),
+    (lambda c: Run(c).breakpoints, frozenset(), frozenset()),
+    (lambda c: Run(c).sends, (), ()),
+    (lambda c: Run(c).writes_at_exit, False, False),
+    (lambda c: type(Run(c).loaded_checkpoint), str, type(None)),
+    (lambda c: Run(c).namespace, "", ""),
+    (lambda c: type(Run(c).thread), dict, type(None)),
+    (lambda c: Run(c).is_called_by_node(print), True, False),
 ]
 """What is read of a config; its value in a node, and outside of a graph."""
 
@@ -97,7 +97,7 @@ def test_runs_alone():
     alone: dict[str, list[bool]] = {}
 
     def node(state: Any, config: RunnableConfig) -> None:
-        alone.setdefault(config["metadata"]["langgraph_node"], []).append(lg.runs_alone(config))
+        alone.setdefault(config["metadata"]["langgraph_node"], []).append(Run(config).is_alone)
 
     builder = above(node, node, state=State)
     for name in ("b1", "b2", "one", "two", "mixed", "joined"):
@@ -126,7 +126,7 @@ def test_graph_namespace():
 
     def note() -> None:
         config = get_config()
-        found.append((lg.graph_namespace(config), lg.thread_config(config)))
+        found.append((Run(config).namespace, Run(config).thread))
 
     @task
     def inner() -> None:
@@ -160,7 +160,7 @@ def test_input_ended_tasks_of_any_kind():
     seen = []
 
     def router(state: Any, config: RunnableConfig) -> Any:
-        seen.append(lg.input_ended_tasks(config))
+        seen.append(Run(config).input_ended_tasks)
         return [Send("sent", {})] if state["messages"][-1].text == "send" else ["a", "b"]
 
     asks = lambda _: interrupt("?") and {}
