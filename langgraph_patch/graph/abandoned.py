@@ -31,8 +31,8 @@ from langgraph_patch.evidence.window import Reader, called_in
 from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.changes import Change, Patch
 from langgraph_patch.history.fields import PLACEHOLDER_KEY, digest_of
-from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.placeholders import HIDDEN_ID
+from langgraph_patch.history.reading import read_history
 from langgraph_patch.history.texts import shortened, turn_texts
 
 NAME = "patch_tool_calls"

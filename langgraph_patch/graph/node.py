@@ -36,7 +36,7 @@ from langgraph_patch.graph.state import (
 )
 from langgraph_patch.graph.truncation import TruncationGuard
 from langgraph_patch.history.changes import Patch
-from langgraph_patch.history.pairing import Reading
+from langgraph_patch.history.reading import Reading
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

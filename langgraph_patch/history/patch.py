@@ -34,12 +34,12 @@ from langchain_core.messages import BaseMessage, convert_to_messages
 from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.changes import Change, Patch, patch_of
 from langgraph_patch.history.fast_check import is_valid
-from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.placeholders import (
     Placeholder,
     checked_placeholder,
     differ_in_marker_only,
 )
+from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.history.texts import Evidence, Finding
 

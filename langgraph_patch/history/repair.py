@@ -22,8 +22,6 @@ from langgraph_patch.history.changes import (
     patch_of,
 )
 from langgraph_patch.history.fields import digest_of
-from langgraph_patch.history.matching import CallingMessage, PairedCall
-from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.placeholders import (
     Placeholder,
     is_better,
@@ -33,6 +31,7 @@ from langgraph_patch.history.placeholders import (
     states_nothing,
     without_look_again,
 )
+from langgraph_patch.history.reading import CallingMessage, PairedCall, Reading
 from langgraph_patch.history.results import Result, write_result
 from langgraph_patch.history.texts import Cause, DanglingCall, Evidence, Finding
 

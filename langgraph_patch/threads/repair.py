@@ -4,7 +4,7 @@ There is one path, from top to bottom of this module: read, plan, check, stage, 
 
 1. Read the newest checkpoint, plan the repair of its history, and check that it may be written.
 2. Stage it: apply what finished tasks wrote to the history, which a repair that is written first
-   would drop, and make one checkpoint of it, without tasks (`stage`). Check that one.
+   would drop, and make one checkpoint of it, without tasks. Check that one.
 3. Compare: is the checkpoint that was read still the newest? Then put the new one behind it, and
    read it back.
 
@@ -16,33 +16,46 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal, cast
 
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.channels import BinaryOperatorAggregate
+from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR
+from langgraph.graph.message import add_messages
 
-from langgraph_patch._langgraph_storage import accepted_input, state_keys
+from langgraph_patch._langgraph_storage import (
+    NO_TASK,
+    accepted_input,
+    counters_of,
+    later_checkpoint_id,
+    state_keys,
+)
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.errors import OptionError, check_flags, quoted
+from langgraph_patch.errors import OptionError, brief, check_flags, quoted
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
+from langgraph_patch.evidence.superstep import superstep_of
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.graph.state import unknown_key_error
 from langgraph_patch.history.changes import Patch
-from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import changes_history
 from langgraph_patch.history.placeholders import Placeholder
+from langgraph_patch.history.reading import read_history
 from langgraph_patch.threads.listing import delete_checkpoint
-from langgraph_patch.threads.read import StoredHistory, age_of, checked_address, checked_saver
+from langgraph_patch.threads.read import MARK, StoredHistory, age_of, checked_address, checked_saver
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
-from langgraph_patch.threads.stage import PATCHED, are_same, committed, id_after, new_checkpoint
 
 OnPause = Literal["keep", "abandon"]
+
+PATCHED: Final = "with with_patching, the next message repairs it"
+"""What to do about a thread whose repair is refused."""
 
 
 def repair_thread(
@@ -139,7 +152,7 @@ def repair_thread(
     if reason := base.differs_from(address):
         return result("moved", reason)
     try:
-        id_after(base)
+        _id_after(base)
         patch = plan_repair(base, base.messages() or [], repairer)
         _check_due(base, patch, on_pause, min_age)
         _check_safe(base, on_pause, not_loaded)
@@ -270,7 +283,7 @@ def _stage(base: StoredHistory, patch: Patch, repairer: Repairer) -> tuple[Patch
         Stopped: If it may not be written.
     """
     stored = patch.before
-    messages = committed(base, stored)
+    messages = _committed(base, stored)
     ids = {message.id for message in messages}
     if lost := sum(message.id not in ids for message in stored):
         raise Refused(
@@ -278,7 +291,40 @@ def _stage(base: StoredHistory, patch: Patch, repairer: Repairer) -> tuple[Patch
         )
     if not are_same(messages, stored):
         patch = _with_committed(patch, plan_repair(base, messages, repairer))
-    return patch, new_checkpoint(base, patch.messages)
+    return patch, _new_checkpoint(base, patch.messages)
+
+
+def _committed(base: StoredHistory, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """A history with what finished tasks wrote to it.
+
+    Args:
+        base: The checkpoint.
+        messages: Its history.
+
+    Raises:
+        Stopped: If a task that wrote something is not known, or LangGraph cannot apply the writes.
+    """
+    step = superstep_of(base.saved, base.messages_key)
+    try:
+        tasks = step.tasks
+    except Exception as error:  # any: what is stored may name what no graph can have
+        raise Refused(f"no graph fits it ({brief(error)}): {PATCHED}") from error
+    others = {task.id: task for task in step.others}
+    clients = [others.pop(NO_TASK)] if NO_TASK in others else []
+    if any(state_keys(channel for channel, _ in task.writes) for task in others.values()):
+        raise Refused(f"the node of work that finished in this thread is not known; {PATCHED}")
+    reducer = cast("Any", add_messages)  # it takes and returns more than lists
+    channel = BinaryOperatorAggregate(list, reducer).from_checkpoint(list(messages))
+    try:
+        for task in (*clients, *tasks):
+            channel.update(task.written_to(base.messages_key))
+    except Exception as error:  # any: the reducer raises for what it cannot apply
+        first = str(error).partition("\n")[0][:200]
+        raise Refused(
+            f"LangGraph cannot apply what its finished tasks wrote: {type(error).__name__}: "
+            f"{first} But {PATCHED}"
+        ) from error
+    return list(channel.get())
 
 
 def _with_committed(first: Patch, patch: Patch) -> Patch:
@@ -297,6 +343,56 @@ def _with_committed(first: Patch, patch: Patch) -> Patch:
         if change.kind in ("inserted", "recovered") and change.tool_call_id in written
     ]
     return Patch(patch.messages, (*kept, *patch.changes), first.before)
+
+
+def _new_checkpoint(base: StoredHistory, messages: Sequence[BaseMessage]) -> CheckpointTuple:
+    """The checkpoint to write: the one that is repaired, with another history, without tasks.
+
+    Args:
+        base: The checkpoint that is repaired.
+        messages: The repaired history.
+
+    Raises:
+        Stopped: If the history would not be read back as it is written.
+    """
+    key, saver, old = base.messages_key, base.saver, base.saved.checkpoint
+    stored = saver.serde.loads_typed(saver.serde.dumps_typed(list(messages)))
+    if not are_same(stored, messages):
+        raise Refused("its repaired history is not read back as it is written")
+    values, versions = {**old["channel_values"]}, {**old["channel_versions"]}
+    for channel in base.starting_channels():
+        values.pop(channel)
+        versions[channel] = saver.get_next_version(versions.get(channel), None)
+    values[key] = list(messages)
+    versions[key] = saver.get_next_version(versions.get(key), None)
+    new: Checkpoint = {
+        **old,
+        "id": _id_after(base),
+        "ts": datetime.now(UTC).isoformat(),
+        "channel_values": values,
+        "channel_versions": versions,
+        "updated_channels": None,
+    }
+    saved = base.saved.metadata
+    parents, step = saved.get("parents", {}), saved.get("step", -1) + 1
+    counters = counters_of(base.saved, key)
+    metadata: Any = {"source": "update", "step": step, "parents": parents, **MARK, **counters}
+    return base.saved._replace(checkpoint=new, metadata=metadata)
+
+
+def _id_after(base: StoredHistory) -> str:
+    """The id of a checkpoint directly behind another one, so that any later one hides it.
+
+    Raises:
+        Stopped: If there is none, because LangGraph did not make the id of the other one.
+    """
+    new = later_checkpoint_id(base.checkpoint_id, 1)
+    if new is None:
+        raise Refused(
+            f"the id of its newest checkpoint, {base.checkpoint_id!r:.100}, is none of "
+            f"LangGraph's, so no checkpoint can be written directly behind it; {PATCHED}"
+        )
+    return new
 
 
 # --- put and read back -------------------------------------------------------------------
@@ -338,3 +434,41 @@ def maybe_written(address: Address) -> Iterator[None]:
     except BaseException as error:
         error.add_note(f"May have been written: thread {address.thread_id!r}")
         raise
+
+
+# --- comparing messages ------------------------------------------------------------------
+
+_SERDE = JsonPlusSerializer(pickle_fallback=True)  # only used to write
+
+
+def are_same(some: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> bool:
+    """Whether two histories have the same messages in the same order."""
+    return len(some) == len(others) and all(map(is_same, some, others))
+
+
+def is_same(one: BaseMessage, other: BaseMessage) -> bool:
+    """Whether two messages have the same id and equal contents, in whatever order their keys are.
+
+    `==` raises an error for arrays and data frames in an artifact, and it is false for NaN.
+
+    Examples:
+        >>> from langchain_core.messages import ToolMessage
+        >>> from langgraph_patch.threads.repair import is_same
+        >>> one, other = (
+        ...     ToolMessage("r", tool_call_id="c", artifact=float("nan")) for _ in range(2)
+        ... )
+        >>> one == other, is_same(one, other)
+        (False, True)
+    """
+    return type(one) is type(other) and _contents(one) == _contents(other)
+
+
+def _contents(message: BaseMessage) -> Any:
+    return _SERDE.dumps_typed(_in_order({**vars(message), **(message.model_extra or {})}))
+
+
+def _in_order(value: Any) -> Any:
+    """A stored value with the keys of its mappings in order, and lists in place of tuples."""
+    if isinstance(value, Mapping):
+        return {key: _in_order(value[key]) for key in sorted(value, key=str)}
+    return [*map(_in_order, value)] if isinstance(value, list | tuple) else value

@@ -18,13 +18,13 @@ from langgraph_sdk.client import SyncLangGraphClient
 from langgraph_patch.errors import EvidenceError, is_store_failure
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.graph.repairer import Repairer
-from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import (
     changes_history,
     patch_messages,
     read_if_damaged,
 )
 from langgraph_patch.history.placeholders import is_synthetic
+from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.threads.listing import Selection
 from langgraph_patch.threads.read import StoredHistory, age_of, checked_saver, read_each, reason_of

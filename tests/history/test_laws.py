@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage, 
 
 from langgraph_patch import is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.fast_check import is_valid
-from langgraph_patch.history.pairing import Reading, read_history
+from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.history.texts import Finding
 from support.histories import H, ai, patched, result, work

@@ -1,6 +1,7 @@
 """Threads in a checkpointer: repaired, left as they are, and never harmed by other writers."""
 
 import asyncio
+import copy
 import operator
 import sqlite3
 from contextlib import closing
@@ -12,17 +13,17 @@ from langchain_core.messages import RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import interrupt
 
 from kit import Agent, calls
-from langgraph_patch import validate_messages
+from langgraph_patch import is_placeholder, validate_messages
 from langgraph_patch._langgraph_storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.evidence import recover
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
-from langgraph_patch.threads.stage import are_same
+from langgraph_patch.threads.repair import are_same
 from support.databases import rows_of
 from support.stored_threads import (
     ENDED,
@@ -72,6 +73,22 @@ def check_unchanged(path, act):
 def test_f14_f16_f34_a_repair_is_one_checkpoint_and_the_thread_goes_on(case, path, saver):
     """Scan, dry run, repair, undo, next message: nothing is lost, and nothing runs again."""
     check_repair(path, saver, case)
+
+
+@pytest.mark.parametrize("kind", ["agent", "hand_built"])
+@pytest.mark.parametrize("way", ["paused", "failed", "killed", "limited"])
+def test_langgraph_applies_what_finished_tasks_wrote_in_the_same_way(kind, way):
+    """A canary: `update_state(None, as_node=END)` of the application's graph, on a copy."""
+    saver = InMemorySaver()
+    graph = stored(way, kind, saver=saver).graph
+    graph.checkpointer = copy.deepcopy(saver)
+    graph.update_state(thread(), None, as_node=END)
+    applied = graph.get_state(thread()).values["messages"]
+    graph.checkpointer = saver
+    repaired(saver, **ABANDON)
+    messages = graph.get_state(thread()).values["messages"]
+    assert [message for message in messages if not is_placeholder(message)] == applied
+    assert graph.get_state(thread()).next == ()
 
 
 def test_what_another_application_keeps_in_the_thread_stays(saver):
