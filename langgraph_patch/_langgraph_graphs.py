@@ -27,133 +27,170 @@ _DEFAULT_HANDLER = "__default_error_handler__"
 """The node that `compile()` creates from a default error handler, each time."""
 
 
-def schema_keys(builder: Any) -> Collection[str]:
-    """The keys of the state schema: a node without an input schema of its own reads these."""
-    keys: Collection[str] = builder.schemas[builder.state_schema].keys()
-    return keys
-
-
-def channel_names(builder: Any) -> Collection[str]:
-    """The names of the channels of a graph: the keys of its state, and those of its inputs."""
-    channels: Mapping[str, Any] = builder.channels
-    return channels.keys()
-
-
-def node_runnables(builder: Any) -> dict[str, Any]:
-    """The runnable of each node. For a graph that is a node this is the compiled graph itself.
-
-    The node that `compile()` makes of a default error handler is left out.
-    """
-    nodes = builder.nodes.items()
-    return {node: spec.runnable for node, spec in nodes if node != _DEFAULT_HANDLER}
-
-
-def keys_read_by(builder: Any, node: str) -> Collection[str]:
-    """The state keys that a node reads: those of its input schema."""
-    return input_of_node(builder, node)[1]
-
-
-def input_of_node(builder: Any, node: str) -> tuple[type[Any], Collection[str]]:
-    """The input schema of a node, and its keys."""
-    schema = builder.nodes[node].input_schema or builder.state_schema
-    return schema, builder.schemas[schema].keys()
-
-
-def graph_that_returns(builder: Any, node: str | None, key: str) -> Any:
-    """The builder of the compiled graph that is a node and returns `key`; None if it is none."""
-    runnable = builder.nodes[node].runnable if node in builder.nodes else None
-    if isinstance(runnable, GeneratorRunnable):  # the wrapper of this package
-        runnable = next(iter(getattr(runnable, "deps", ())), None)
-    if not isinstance(runnable, CompiledStateGraph):
-        return None
-    has_key = key in builder.channels and key in output_keys(runnable.builder)
-    return runnable.builder if has_key else None
-
-
-def has_cache(builder: Any, node: str) -> bool:
-    """Whether the outputs of a node may come from a cache."""
-    defaults = getattr(builder, "_node_defaults", None)
-    policies = builder.nodes[node].cache_policy, getattr(defaults, "cache_policy", None)
-    return any(policy is not None for policy in policies)
-
-
-def output_keys(builder: Any) -> tuple[str, ...]:
-    """The keys of the output schema: those that the `updates` stream shows."""
-    return tuple(builder.schemas[builder.output_schema])
-
-
-def copy_builder(builder: Any) -> Any:
-    """A copy of a `StateGraph` that shares nothing that `compile()` or an edit changes.
-
-    `compile()` writes defaults into the node specs, and adds the node of a default error
-    handler. It refuses a builder that has this node, so the copy lacks it.
-    """
-    copied = copy.copy(builder)
-    for attribute, value in vars(builder).items():
-        if not isinstance(value, type):  # a schema is a class
-            setattr(copied, attribute, copy.copy(value))
-    for source, branches in builder.branches.items():
-        copied.branches[source] = dict(branches)
-    copied.nodes = {node: copy.copy(spec) for node, spec in builder.nodes.items()}
-    defaults = getattr(builder, "_node_defaults", None)
-    if getattr(defaults, "error_handler", None) is not None:
-        copied.nodes.pop(_DEFAULT_HANDLER, None)
-    copied.compiled = False
-    return copied
-
-
-def replace_runnable(builder: Any, node: str, runnable: Runnable[Any, Any]) -> None:
-    """Make `node` run `runnable`, with the same policies, metadata and input schema."""
-    builder.nodes[node] = dataclasses.replace(builder.nodes[node], runnable=runnable)
-
-
-def take_edges(builder: Any, source: str) -> list[str]:
-    """Remove the plain edges that leave `source`, and return their targets, sorted."""
-    targets = sorted(target for start, target in builder.edges if start == source)
-    builder.edges = {edge for edge in builder.edges if edge[0] != source}
-    return targets
-
-
-def take_routers(builder: Any, source: str) -> dict[str, Any]:
-    """Remove the conditional edges that leave `source`, and return them by their names.
-
-    A conditional edge is a named tuple `(path, ends, input_schema)`.
-    """
-    routers: dict[str, Any] = builder.branches.pop(source, {})
-    return routers
-
-
 def parts_of_branch(branch: Any) -> tuple[Runnable[Any, Any], Mapping[Any, str] | None, Any]:
     """The router of a conditional edge, the node for each of its labels, and its input schema."""
     return branch.path, branch.ends, branch.input_schema
 
 
-def put_branch(builder: Any, source: str, name: str, branch: Any, **changes: Any) -> None:
-    """Add a conditional edge that `take_routers` removed, with some of its fields changed."""
-    builder.branches[source][name] = branch._replace(**changes)
+class Graph:
+    """What this package reads and changes of a `StateGraph`.
 
+    Args:
+        builder: The `StateGraph`.
+    """
 
-def route_edge(builder: Any, source: str, target: str, router: Runnable[Any, Any]) -> None:
-    """Replace a plain edge by a conditional edge that still leads to `target` only."""
-    builder.edges.discard((source, target))
-    builder.add_conditional_edges(source, router, [target])
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
 
+    @property
+    def keys(self) -> Collection[str]:
+        """The keys of the state schema: a node without an input schema of its own reads these."""
+        keys: Collection[str] = self.builder.schemas[self.builder.state_schema].keys()
+        return keys
 
-def branches_into(builder: Any, nodes: Collection[str]) -> list[tuple[str, str, Any]]:
-    """The conditional edges that may lead to one of `nodes`: source, name and edge."""
-    return [
-        (source, name, branch)
-        for source, branches in builder.branches.items()
-        for name, branch in branches.items()
-        if branch.ends is None or not set(nodes).isdisjoint(branch.ends.values())
-    ]
+    @property
+    def channels(self) -> Collection[str]:
+        """The names of the channels of a graph: the keys of its state, and those of its inputs."""
+        channels: Mapping[str, Any] = self.builder.channels
+        return channels.keys()
 
+    @property
+    def output_keys(self) -> tuple[str, ...]:
+        """The keys of the output schema: those that the `updates` stream shows."""
+        return tuple(self.builder.schemas[self.builder.output_schema])
 
-def sends_each_call(builder: Any, node: str) -> bool:
-    """Whether all that leads to a node are routers of prebuilt agents that send each call."""
-    routers = [branch.path for _, _, branch in branches_into(builder, [node])]
-    has_edge = any(target == node for _, target in builder.edges)
-    return bool(routers) and not has_edge and all(map(_sends_calls, routers))
+    @property
+    def runnables(self) -> dict[str, Any]:
+        """The runnable of each node. For a graph that is a node this is the compiled graph itself.
+
+        The node that `compile()` makes of a default error handler is left out.
+        """
+        nodes = self.builder.nodes.items()
+        return {node: spec.runnable for node, spec in nodes if node != _DEFAULT_HANDLER}
+
+    def keys_read_by(self, node: str) -> Collection[str]:
+        """The state keys that a node reads: those of its input schema."""
+        return self.input_of(node)[1]
+
+    def input_of(self, node: str) -> tuple[type[Any], Collection[str]]:
+        """The input schema of a node, and its keys."""
+        schema = self.builder.nodes[node].input_schema or self.builder.state_schema
+        return schema, self.builder.schemas[schema].keys()
+
+    def has_cache(self, node: str) -> bool:
+        """Whether the outputs of a node may come from a cache."""
+        defaults = getattr(self.builder, "_node_defaults", None)
+        policies = self.builder.nodes[node].cache_policy, getattr(defaults, "cache_policy", None)
+        return any(policy is not None for policy in policies)
+
+    def handles_errors(self, node: str) -> bool:
+        """Whether an error handler gets the input of a node, if the node raises."""
+        own = getattr(self.builder.nodes[node], "error_handler_node", None)
+        default = getattr(getattr(self.builder, "_node_defaults", None), "error_handler", None)
+        return own is not None or default is not None
+
+    def graph_that_returns(self, node: str | None, key: str) -> Graph | None:
+        """The compiled graph that is a node and returns `key`; None if it is none."""
+        runnable = self.builder.nodes[node].runnable if node in self.builder.nodes else None
+        if isinstance(runnable, GeneratorRunnable):  # the wrapper of this package
+            runnable = next(iter(getattr(runnable, "deps", ())), None)
+        if not isinstance(runnable, CompiledStateGraph) or key not in self.channels:
+            return None
+        graph = Graph(runnable.builder)
+        return graph if key in graph.output_keys else None
+
+    def nodes_after(self, node: str) -> set[str] | None:
+        """Where edges, and the annotated ends of a `Command`, lead from a node.
+
+        None if it may be anywhere: a conditional edge without a list of its ends.
+        """
+        branches = self.builder.branches.get(node, {}).values()
+        if any(branch.ends is None for branch in branches):
+            return None
+        ends = {target for branch in branches for target in branch.ends.values()}
+        ends |= {target for source, target in self.builder.edges if source == node}
+        ends |= {target for sources, target in self.builder.waiting_edges if node in sources}
+        return ends | set((node in self.builder.nodes and self.builder.nodes[node].ends) or ())
+
+    def can_be_followed(self, node: str) -> bool:
+        """Whether another node may run after `node`, as far as edges and annotations tell."""
+        ends = self.nodes_after(node)
+        return ends is None or bool(ends & (self.builder.nodes.keys() - {node}))
+
+    def is_started_by_edges(self, node: str) -> bool:
+        """Whether edges, and nothing else, start a node, so that `Send`s could replace them."""
+        is_joined = any(target == node for _, target in self.builder.waiting_edges)
+        is_named = any(node in (spec.ends or ()) for spec in self.builder.nodes.values())
+        has_edge = any(target == node for _, target in self.builder.edges) or self.branches_into(
+            [node]
+        )
+        return bool(has_edge) and not (is_joined or is_named or self.builder.nodes[node].defer)
+
+    def branches_into(self, nodes: Collection[str]) -> list[tuple[str, str, Any]]:
+        """The conditional edges that may lead to one of `nodes`: source, name and edge."""
+        return [
+            (source, name, branch)
+            for source, branches in self.builder.branches.items()
+            for name, branch in branches.items()
+            if branch.ends is None or not set(nodes).isdisjoint(branch.ends.values())
+        ]
+
+    def sends_each_call(self, node: str) -> bool:
+        """Whether all that leads to a node are routers of prebuilt agents that send each call."""
+        routers = [branch.path for _, _, branch in self.branches_into([node])]
+        has_edge = any(target == node for _, target in self.builder.edges)
+        return bool(routers) and not has_edge and all(map(_sends_calls, routers))
+
+    def copied(self) -> Graph:
+        """A copy that shares nothing that `compile()` or an edit changes.
+
+        `compile()` writes defaults into the node specs, and adds the node of a default error
+        handler. It refuses a builder that has this node, so the copy lacks it.
+        """
+        builder, made = self.builder, copy.copy(self.builder)
+        for attribute, value in vars(builder).items():
+            if not isinstance(value, type):  # a schema is a class
+                setattr(made, attribute, copy.copy(value))
+        for source, branches in builder.branches.items():
+            made.branches[source] = dict(branches)
+        made.nodes = {node: copy.copy(spec) for node, spec in builder.nodes.items()}
+        defaults = getattr(builder, "_node_defaults", None)
+        if getattr(defaults, "error_handler", None) is not None:
+            made.nodes.pop(_DEFAULT_HANDLER, None)
+        made.compiled = False
+        return Graph(made)
+
+    def replace_runnable(self, node: str, runnable: Runnable[Any, Any]) -> None:
+        """Make `node` run `runnable`, with the same policies, metadata and input schema."""
+        self.builder.nodes[node] = dataclasses.replace(self.builder.nodes[node], runnable=runnable)
+
+    def take_edges(self, source: str) -> list[str]:
+        """Remove the plain edges that leave `source`, and return their targets, sorted."""
+        targets = sorted(target for start, target in self.builder.edges if start == source)
+        self.builder.edges = {edge for edge in self.builder.edges if edge[0] != source}
+        return targets
+
+    def take_routers(self, source: str) -> dict[str, Any]:
+        """Remove the conditional edges that leave `source`, and return them by their names.
+
+        A conditional edge is a named tuple `(path, ends, input_schema)`.
+        """
+        routers: dict[str, Any] = self.builder.branches.pop(source, {})
+        return routers
+
+    def put_branch(self, source: str, name: str, branch: Any, **changes: Any) -> None:
+        """Add a conditional edge that `take_routers` removed, with some of its fields changed."""
+        self.builder.branches[source][name] = branch._replace(**changes)
+
+    def route_edge(self, source: str, target: str, router: Runnable[Any, Any]) -> None:
+        """Replace a plain edge by a conditional edge that still leads to `target` only."""
+        self.builder.edges.discard((source, target))
+        self.builder.add_conditional_edges(source, router, [target])
+
+    def read_by_branches(self, source: str, schema: type) -> None:
+        """Make the conditional edges that leave `source` read the input schema of a node."""
+        for name, branch in self.builder.branches[source].items():
+            self.put_branch(source, name, branch, input_schema=schema)
 
 
 _LIBRARIES = ("langchain.", "langgraph.", "langgraph_")
@@ -180,27 +217,6 @@ def _sends_calls(router: Any) -> bool:
     except Exception:  # noqa: BLE001 - it reads more than messages; its `Send`s are passed on
         return False
     return isinstance(answer, list) and all(isinstance(each, Send) for each in answer)
-
-
-def handles_errors(builder: Any, node: str) -> bool:
-    """Whether an error handler gets the input of a node, if the node raises."""
-    own = getattr(builder.nodes[node], "error_handler_node", None)
-    default = getattr(getattr(builder, "_node_defaults", None), "error_handler", None)
-    return own is not None or default is not None
-
-
-def is_started_by_edges(builder: Any, node: str) -> bool:
-    """Whether only edges start a node that could be replaced by `Send`s, and at least one does."""
-    is_joined = any(target == node for _, target in builder.waiting_edges)
-    is_named = any(node in (spec.ends or ()) for spec in builder.nodes.values())
-    has_edge = any(target == node for _, target in builder.edges) or branches_into(builder, [node])
-    return bool(has_edge) and not (is_joined or is_named or builder.nodes[node].defer)
-
-
-def read_by_branches(builder: Any, source: str, schema: type) -> None:
-    """Make the conditional edges that leave `source` read `schema`, the input schema of a node."""
-    for name, branch in builder.branches[source].items():
-        put_branch(builder, source, name, branch, input_schema=schema)
 
 
 class _Steps(GeneratorRunnable):
@@ -264,26 +280,6 @@ def compile_like(graph: Any, builder: Any) -> Any:
     if not graph.builder.branches.get(START):
         run_start_untraced(compiled)
     return compiled
-
-
-def nodes_after(builder: Any, node: str) -> set[str] | None:
-    """Where edges, and the annotated ends of a `Command`, lead from a node.
-
-    None if it may be anywhere: a conditional edge without a list of its ends.
-    """
-    branches = builder.branches.get(node, {}).values()
-    if any(branch.ends is None for branch in branches):
-        return None
-    ends = {target for branch in branches for target in branch.ends.values()}
-    ends |= {target for source, target in builder.edges if source == node}
-    ends |= {target for sources, target in builder.waiting_edges if node in sources}
-    return ends | set((node in builder.nodes and builder.nodes[node].ends) or ())
-
-
-def can_be_followed(builder: Any, node: str) -> bool:
-    """Whether another node may run after `node`, as far as edges and annotations tell."""
-    ends = nodes_after(builder, node)
-    return ends is None or bool(ends & (builder.nodes.keys() - {node}))
 
 
 # --- the nodes of prebuilt agents ---------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 
-from langgraph_patch._langgraph_graphs import graph_that_returns
+from langgraph_patch._langgraph_graphs import Graph
 from langgraph_patch._langgraph_storage import parent_namespace
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.address import Address
@@ -217,14 +217,14 @@ class AbandonedTurn:
 
 
 def read_abandoned_turns(
-    reader: Reader, address: Address, builder: Any, own_node: str
+    reader: Reader, address: Address, graph: Graph, own_node: str
 ) -> IOGenerator[tuple[Superstep, list[AbandonedTurn]] | None]:
     """Read the turns that an input dropped.
 
     Args:
         reader: The checkpointer.
         address: The checkpoint that the run of the input loaded.
-        builder: The graph.
+        graph: The graph.
         own_node: The node that adds these turns. If it was stopped, they are still to be added.
 
     Returns:
@@ -233,7 +233,7 @@ def read_abandoned_turns(
     """
     step = yield from reader.read(address)
     while step is not None:
-        turns = yield from _turns_of(reader, step, builder)
+        turns = yield from _turns_of(reader, step, graph)
         if turns:
             return step, turns
         # If nothing ran after an input or an update, what was dropped began before.
@@ -244,7 +244,7 @@ def read_abandoned_turns(
 
 
 def _turns_of(
-    reader: Reader, step: Superstep, builder: Any, function: Task | None = None
+    reader: Reader, step: Superstep, above: Graph | None, function: Task | None = None
 ) -> IOGenerator[list[AbandonedTurn]]:
     """The turns of the graphs that the tasks of an unfinished superstep ran."""
     tasks, history = step.tasks, step.history
@@ -256,7 +256,7 @@ def _turns_of(
     has_open_calls = bool(open_before(history))
     turns: list[AbandonedTurn] = []
     for task in tasks:
-        graph = graph_that_returns(builder, task.node, reader.messages_key) if builder else None
+        graph = above.graph_that_returns(task.node, reader.messages_key) if above else None
         if graph is None and has_open_calls:
             continue  # the function may run these calls, and call a graph with the whole history
         called_by = function or (None if graph or task.is_finished else task)

@@ -21,6 +21,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langgraph_patch._langgraph import Run
+from langgraph_patch._langgraph_graphs import Graph
 from langgraph_patch._langgraph_storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import EvidenceError
@@ -56,7 +57,7 @@ class Abandoned:
 
 
 def abandoned_turns(
-    repairer: Repairer, history: list[BaseMessage] | None, run: Run, builder: Any
+    repairer: Repairer, history: list[BaseMessage] | None, run: Run, graph: Graph | None
 ) -> IOGenerator[Abandoned | EvidenceError | None]:
     """The turns that the input of a run dropped; None if there are none.
 
@@ -64,17 +65,17 @@ def abandoned_turns(
         repairer: The repairer of the history.
         history: The history, with the input.
         run: The run, as START or the node that adds the turns sees it.
-        builder: The graph; None for none.
+        graph: The graph; None for none.
 
     Returns:
         The turns; the error of a checkpointer that cannot be read.
     """
     saver, thread, loaded = run.saver, run.thread, run.loaded_checkpoint
-    if not (builder and repairer.recover and history and saver and thread and loaded):
+    if not (graph and repairer.recover and history and saver and thread and loaded):
         return None
     reader = Reader(saver, repairer.messages_key)
     before = replace(Address.of(thread), checkpoint_id=loaded)
-    found = yield from read_abandoned_turns(reader, before, builder, NAME)
+    found = yield from read_abandoned_turns(reader, before, graph, NAME)
     if reader.error is not None or found is None:
         return reader.error
     own_keys = {repairer.messages_key, *repairer.other_histories}

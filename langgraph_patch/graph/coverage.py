@@ -22,15 +22,7 @@ from langchain_core.runnables import Runnable
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
-from langgraph_patch._langgraph_graphs import (
-    can_be_followed,
-    channel_names,
-    keys_read_by,
-    node_runnables,
-    nodes_after,
-    sends_each_call,
-    tool_messages_key,
-)
+from langgraph_patch._langgraph_graphs import Graph, tool_messages_key
 from langgraph_patch.graph.entry import RepairNode
 
 MODEL_NODES = ("agent", "model")
@@ -46,7 +38,7 @@ class CoveredNode:
     """A node of a graph, or of a graph inside it, and how it is covered.
 
     Attributes:
-        builder: The graph that it is in.
+        graph: The graph that it is in.
         runnable: Its runnable.
         tool_node: The `ToolNode` that this is, or that it was made of.
         keys: The state keys that it reads as histories.
@@ -54,7 +46,7 @@ class CoveredNode:
         answers_all: Whether calls of tools that no `ToolNode` has are answered before it too.
     """
 
-    builder: Any
+    graph: Graph
     runnable: Any
     tool_node: ToolNode | None
     keys: AbstractSet[str]
@@ -75,12 +67,12 @@ class CoveredNode:
 
 
 def cover(
-    builder: Any, keys: AbstractSet[str], model_nodes: AbstractSet[str], prefix: str = ""
+    graph: Graph, keys: AbstractSet[str], model_nodes: AbstractSet[str], prefix: str = ""
 ) -> dict[str, CoveredNode]:
     """Decide how each node of a graph is covered.
 
     Args:
-        builder: The graph.
+        graph: The graph.
         keys: The state keys of the histories.
         model_nodes: The names that the application gave, plain or as paths with dots.
         prefix: The path of the graph, with a dot. Default: `""`.
@@ -90,18 +82,18 @@ def cover(
         dots.
     """
     nodes: dict[str, CoveredNode] = {}
-    for name, runnable in node_runnables(builder).items():
+    for name, runnable in graph.runnables.items():
         path = prefix + name
         tool_node = tool_node_in(runnable)
-        read = keys & set(keys_read_by(builder, name))
+        read = keys & set(graph.keys_read_by(name))
         if tool_node is not None or isinstance(runnable, RepairNode):
             read = set()
         answers_all = name == ENDS_CALLS or not model_nodes.isdisjoint((name, path))
-        models = read if answers_all else read & _model_keys(builder, name, keys)
+        models = read if answers_all else read & _model_keys(graph, name, keys)
         if isinstance(runnable, CompiledStateGraph):
-            read, models = read & set(channel_names(runnable.builder)), set()
+            read, models = read & set(Graph(runnable.builder).channels), set()
         nodes[path] = CoveredNode(
-            builder=builder,
+            graph=graph,
             runnable=runnable,
             tool_node=tool_node,
             keys=read,
@@ -109,21 +101,21 @@ def cover(
             answers_all=answers_all,
         )
         if isinstance(runnable, CompiledStateGraph):
-            nodes |= cover(runnable.builder, keys, model_nodes, f"{path}.")
+            nodes |= cover(Graph(runnable.builder), keys, model_nodes, f"{path}.")
     return nodes
 
 
-def _model_keys(builder: Any, node: str, keys: AbstractSet[str]) -> AbstractSet[str]:
+def _model_keys(graph: Graph, node: str, keys: AbstractSet[str]) -> AbstractSet[str]:
     """The histories of which a node is a model node: it has to answer calls at their end."""
     found = {
         tool_messages_key(tool_node)
-        for name, runnable in node_runnables(builder).items()
-        if node in (nodes_after(builder, name) or ())
+        for name, runnable in graph.runnables.items()
+        if node in (graph.nodes_after(name) or ())
         and (tool_node := tool_node_in(runnable)) is not None
     }
     if found & keys:
         return found & keys
-    is_prebuilt = node in MODEL_NODES and can_be_followed(builder, node)
+    is_prebuilt = node in MODEL_NODES and graph.can_be_followed(node)
     return keys if is_prebuilt else frozenset()
 
 
@@ -137,10 +129,10 @@ def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:
     )
 
 
-def message_keys(builder: Any) -> list[str]:
+def message_keys(graph: Graph) -> list[str]:
     """The state keys of which the schema says that they hold messages."""
     try:
-        hints = get_type_hints(builder.state_schema)
+        hints = get_type_hints(graph.builder.state_schema)
     except (NameError, TypeError):  # annotations that only the application can resolve
         return []
     return [key for key, hint in hints.items() if _holds_messages(hint)]
@@ -167,7 +159,7 @@ def described(nodes: Mapping[str, CoveredNode], *, record: bool) -> str:
             left.append(repr(path))
         elif node.tool_node is not None:
             tools.append(repr(path))
-            if not record and not sends_each_call(node.builder, path.rsplit(".", 1)[-1]):
+            if not record and not node.graph.sends_each_call(path.rsplit(".", 1)[-1]):
                 one_task.append(repr(path))
     parts = (
         ("repairs the whole history, but for calls of a frontend at its end, of", whole)

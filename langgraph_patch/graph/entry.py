@@ -18,20 +18,11 @@ from typing import Any, TypedDict
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
-from langgraph.graph import START, StateGraph
+from langgraph.graph import START
 from langgraph.types import CachePolicy
 
 from langgraph_patch._langgraph import Run
-from langgraph_patch._langgraph_graphs import (
-    nodes_after,
-    output_keys,
-    parts_of_branch,
-    put_branch,
-    read_by_branches,
-    schema_keys,
-    take_edges,
-    take_routers,
-)
+from langgraph_patch._langgraph_graphs import Graph, parts_of_branch
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
 from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.evidence.reconcile import Lookup
@@ -58,13 +49,13 @@ class RepairNode(GeneratorRunnable):
 
     Args:
         repairers: One for each history.
-        builder: The graph, whose agents may have turns that are to be added. Default: None.
+        graph: The graph, whose agents may have turns that are to be added. Default: None.
     """
 
     name: str | None = NAME
 
-    def __init__(self, repairers: Sequence[Repairer], builder: Any = None) -> None:
-        self._repairers, self._builder = repairers, builder
+    def __init__(self, repairers: Sequence[Repairer], graph: Graph | None = None) -> None:
+        self._repairers, self._graph = repairers, graph
 
     def repairers_at(self, run: Run) -> Sequence[Repairer]:  # noqa: ARG002 - for others
         """The repairer of each history in a run."""
@@ -77,7 +68,7 @@ class RepairNode(GeneratorRunnable):
             history = messages_in(input, repairer.messages_key)
             if history and (repair := (yield from self._repair(repairer, history, run))):
                 repairs.append((repairer, repair))
-        shown = output_keys(self._builder) if self._builder else run.channels
+        shown = self._graph.output_keys if self._graph else run.channels
         update, patches = yield from write_repairs(repairs, {}, run, shown=shown)
         stream_results(run, patches)
         return update or None
@@ -86,7 +77,7 @@ class RepairNode(GeneratorRunnable):
         self, repairer: Repairer, history: list[BaseMessage], run: Run
     ) -> IOGenerator[Repair | None]:
         """The repair of a history; None if there is nothing to repair."""
-        turns = yield from abandoned_turns(repairer, history, run, self._builder)
+        turns = yield from abandoned_turns(repairer, history, run, self._graph)
         if isinstance(turns, Abandoned):
             return (yield from repair_with_turns(repairer, history, turns, run))
         if turns is not None:
@@ -214,14 +205,14 @@ class EntryNode(RepairNode):
 
     Args:
         repairers: One for each history.
-        builder: The graph.
+        graph: The graph.
         leads_to_models: Whether START leads to model nodes only.
     """
 
     def __init__(
-        self, repairers: Sequence[Repairer], builder: Any, *, leads_to_models: bool
+        self, repairers: Sequence[Repairer], graph: Graph, *, leads_to_models: bool
     ) -> None:
-        super().__init__(repairers, builder)
+        super().__init__(repairers, graph)
         self._leads_to_models = leads_to_models
         self._with_open_calls = [replace(each, leaves_open=True) for each in repairers]
 
@@ -241,7 +232,7 @@ class EntryNode(RepairNode):
         if any(each.read(found, look_again=True) for each, found in histories if found):
             return True
         for repairer, history in histories if run.input_ended_tasks else ():
-            turns = yield from abandoned_turns(repairer, history, run, self._builder)
+            turns = yield from abandoned_turns(repairer, history, run, self._graph)
             if turns is not None:  # an error too: the node says so, and START would not run again
                 return True
         return False
@@ -302,39 +293,39 @@ class _EntryCheck(Router):
 
 
 def add_entry_check(
-    builder: StateGraph[Any, Any, Any, Any],
+    graph: Graph,
     repairers: Sequence[Repairer],
     models: Collection[str] = (),
 ) -> None:
     """Make START lead to a repair node if a history is damaged.
 
     Args:
-        builder: The graph; it is changed.
+        graph: The graph; it is changed.
         repairers: One for each history.
         models: The model nodes. Default: none are known.
     """
-    leads_to_models = (nodes_after(builder, START) or {""}) <= set(models)
+    leads_to_models = (graph.nodes_after(START) or {""}) <= set(models)
     histories = {repairer.messages_key: list for repairer in repairers}
     history: type = TypedDict("HistoryView", histories)  # type: ignore[misc]  # the keys are an option
-    targets, branches = take_edges(builder, START), take_routers(builder, START)
+    targets, branches = graph.take_edges(START), graph.take_routers(START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
-    node = EntryNode(repairers, builder, leads_to_models=leads_to_models)
-    builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
+    node = EntryNode(repairers, graph, leads_to_models=leads_to_models)
+    graph.builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
     reads_input = any(parts_of_branch(each)[2] is None for each in branches.values())
-    keys = frozenset(schema_keys(builder)) if reads_input else None
+    keys = frozenset(graph.keys) if reads_input else None
     for target in targets:
-        builder.add_edge(NAME, target)
+        graph.builder.add_edge(NAME, target)
     if targets:
         check = _EntryCheck(targets, NAME, node, keys)
-        builder.add_conditional_edges(START, check, [NAME, *targets])
-        read_by_branches(builder, START, history)
+        graph.builder.add_conditional_edges(START, check, [NAME, *targets])
+        graph.read_by_branches(START, history)
     for label, branch in branches.items():
         path, ends, schema = parts_of_branch(branch)
-        put_branch(builder, NAME, label, branch, input_schema=schema or builder.state_schema)
+        graph.put_branch(NAME, label, branch, input_schema=schema or graph.builder.state_schema)
         checked_ends = {**ends, NAME: NAME} if ends is not None else None
         check = _EntryCheck(path, label, node, keys)
-        put_branch(builder, START, label, branch, path=check, ends=checked_ends)
+        graph.put_branch(START, label, branch, path=check, ends=checked_ends)
 
 
 patch_node: PatchNode = PatchNode()

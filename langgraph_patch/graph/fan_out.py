@@ -23,24 +23,15 @@ from typing import Any, Final, cast
 
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.graph import StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
 
 from langgraph_patch._langgraph import Run
 from langgraph_patch._langgraph_graphs import (
     ROUTERS,
-    branches_into,
+    Graph,
     call_with_state,
-    handles_errors,
-    has_cache,
-    input_of_node,
-    is_started_by_edges,
     parts_of_branch,
-    put_branch,
-    route_edge,
-    sends_each_call,
-    take_routers,
     tool_messages_key,
     with_functions,
 )
@@ -56,15 +47,13 @@ PLACE: Final = "langgraph_patch"
 """The key of a call that a `Send` of this module carries: its index among those of its message."""
 
 
-def recordable(
-    builder: StateGraph[Any, Any, Any, Any], tool_nodes: Mapping[str, ToolNode]
-) -> dict[str, str]:
+def recordable(graph: Graph, tool_nodes: Mapping[str, ToolNode]) -> dict[str, str]:
     """The nodes with a `ToolNode` whose calls are to be sent one by one.
 
     A node whose calls are sent already stays as it is. A WARNING names each other one.
 
     Args:
-        builder: The graph.
+        graph: The graph.
         tool_nodes: The `ToolNode` of each node that is one.
 
     Returns:
@@ -72,9 +61,9 @@ def recordable(
     """
     keys: dict[str, str] = {}
     for node, tool_node in tool_nodes.items():
-        if sends_each_call(builder, node):
+        if graph.sends_each_call(node):
             continue
-        if reason := _why_not(builder, node, tool_node):
+        if reason := _why_not(graph, node, tool_node):
             logger.warning(
                 "record=True does not record the calls of the node %r one by one: it %s. They run "
                 "as one task, whose results are lost if one of them pauses or fails",
@@ -86,49 +75,49 @@ def recordable(
     return keys
 
 
-def _why_not(builder: Any, node: str, tool_node: ToolNode) -> str | None:
+def _why_not(graph: Graph, node: str, tool_node: ToolNode) -> str | None:
     """Why the calls of a `ToolNode` cannot be sent one by one; None if they can."""
     if type(tool_node) is not ToolNode:
         return "is a subclass of ToolNode"
-    if has_cache(builder, node):
+    if graph.has_cache(node):
         return "has a cache, whose keys would be those of the call without the state"
-    if handles_errors(builder, node):
+    if graph.handles_errors(node):
         return "has an error handler, which would get the call in place of the state"
-    if not is_started_by_edges(builder, node):
+    if not graph.is_started_by_edges(node):
         return "is deferred, or started by a Command or by an edge from several nodes"
     return None
 
 
-def fan_out(builder: StateGraph[Any, Any, Any, Any], keys: Mapping[str, str]) -> None:
+def fan_out(graph: Graph, keys: Mapping[str, str]) -> None:
     """Let every edge and router that leads to these nodes lead to a `Send` for each call.
 
     Args:
-        builder: The graph; it is changed.
+        graph: The graph; it is changed.
         keys: What `recordable` returned. Their runnables must have a `recorded_tool_node`.
     """
     for node in keys:
-        _move_routers_behind(builder, node)
-    for source, name, branch in branches_into(builder, keys):
+        _move_routers_behind(graph, node)
+    for source, name, branch in graph.branches_into(keys):
         path, ends, _ = parts_of_branch(branch)
-        put_branch(builder, source, name, branch, path=_SendEach(path, name, keys, ends))
-    for source, target in sorted(builder.edges):
+        graph.put_branch(source, name, branch, path=_SendEach(path, name, keys, ends))
+    for source, target in sorted(graph.builder.edges):
         if target in keys:
             router = _SendEach(target, f"each call of {target}", keys)
-            route_edge(builder, source, target, router)
+            graph.route_edge(source, target, router)
 
 
-def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> None:
+def _move_routers_behind(graph: Graph, node: str) -> None:
     """Let the routers of a `ToolNode` run once after all its calls, in a node of their own."""
-    routers = take_routers(builder, node)
+    routers = graph.take_routers(node)
     if not routers:
         return
     behind = f"{node}{ROUTERS}"
-    schema, _ = input_of_node(builder, node)
-    builder.add_node(behind, _Nothing())
+    schema, _ = graph.input_of(node)
+    graph.builder.add_node(behind, _Nothing())
     for name, branch in routers.items():
         *_, own_schema = parts_of_branch(branch)
-        put_branch(builder, behind, name, branch, input_schema=own_schema or schema)
-    builder.add_edge(node, behind)
+        graph.put_branch(behind, name, branch, input_schema=own_schema or schema)
+    graph.builder.add_edge(node, behind)
 
 
 class _Nothing(GeneratorRunnable):

@@ -20,16 +20,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph_graphs import (
-    channel_names,
-    compile_like,
-    copy_builder,
-    has_cache,
-    input_of_node,
-    node_runnables,
-    output_keys,
-    replace_runnable,
-)
+from langgraph_patch._langgraph_graphs import Graph, compile_like
 from langgraph_patch._langgraph_storage import ROOT_CHANNEL, state_keys
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
@@ -181,10 +172,10 @@ def with_patching(
         reconcile=reconcile,
         on_patch=on_patch,
     )
-    nodes = cover(builder, frozenset(keys), frozenset(names))
+    nodes = cover(Graph(builder), frozenset(keys), frozenset(names))
     _check_names(names, nodes)
     _check_reconcile(reconcile or (), tools_of(nodes.values()))
-    _check_keys(builder, nodes, keys)
+    _check_keys(Graph(builder), nodes, keys)
     repairers = {key: replace(repairer, messages_key=key, other_histories=keys) for key in keys}
     patched = _patch_graph(graph, _Context(nodes, repairers, record=record))
     if record and not any(node.tool_node for node in nodes.values()):
@@ -222,29 +213,28 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
             f"There is a node called {NAME!r} already: either the graph is patched, or a node of "
             f"yours has this name and needs another one."
         )
-    patched: _Builder = copy_builder(builder)
-    covered = {node: context.nodes[prefix + node] for node in node_runnables(builder)}
+    graph, patched = Graph(builder), Graph(builder).copied()
+    covered = {node: context.nodes[prefix + node] for node in graph.runnables}
     tool_nodes = {name: node.tool_node for name, node in covered.items() if node.tool_node}
-    recorded = recordable(builder, tool_nodes) if context.record else {}
+    recorded = recordable(graph, tool_nodes) if context.record else {}
     for name, node in covered.items():
         runnable = node.runnable
         if name in recorded:
-            schema, keys = input_of_node(patched, name)
+            schema, keys = patched.input_of(name)
             runnable = replace_tool_node(runnable, partial(recorded_tool_node, schema, keys))
         elif node.tool_node is not None:
             runnable = replace_tool_node(runnable, guarded_tool_node)
         elif not isinstance(runnable, RepairNode):
             runnable = _patched_node(patched, name, context, prefix)
-        replace_runnable(patched, name, runnable)
+        patched.replace_runnable(name, runnable)
     fan_out(patched, recorded)
-    channels = channel_names(builder)
-    if repairers := [each for key, each in context.repairers.items() if key in channels]:
+    if repairers := [each for key, each in context.repairers.items() if key in graph.channels]:
         models = [name for name, node in covered.items() if node.model_keys]
         add_entry_check(patched, repairers, models)
-    return patched
+    return cast("_Builder", patched.builder)
 
 
-def _patched_node(patched: _Builder, node: str, context: _Context, prefix: str) -> PatchedNode:
+def _patched_node(patched: Graph, node: str, context: _Context, prefix: str) -> PatchedNode:
     covered = context.nodes[prefix + node]
     runnable = covered.runnable
     if covered.is_graph and NAME not in runnable.builder.nodes:
@@ -260,8 +250,8 @@ def _patched_node(patched: _Builder, node: str, context: _Context, prefix: str) 
         if key in covered.keys
     }
     written = covered.keys if covered.is_graph else covered.model_keys
-    shown = output_keys(patched)
-    return PatchedNode(runnable, repairers, written, shown, has_cache=has_cache(patched, node))
+    has_cache = patched.has_cache(node)
+    return PatchedNode(runnable, repairers, written, patched.output_keys, has_cache=has_cache)
 
 
 # --- the arguments -----------------------------------------------------------------------
@@ -276,7 +266,7 @@ def _checked_builder(graph: object) -> _Builder:
             f"graph that its compile() returns. Patch the graph before you bind() it, give it a "
             f"with_retry(), or call it in an @entrypoint; inside an @entrypoint use patch_model."
         )
-    if ROOT_CHANNEL in channel_names(builder):
+    if ROOT_CHANNEL in Graph(builder).channels:
         raise GraphError(
             "The state of the graph is a bare value: expected a schema with a key for the history, "
             "such as StateGraph(MessagesState)."
@@ -308,13 +298,13 @@ def _check_names(names: Iterable[str], nodes: Mapping[str, CoveredNode]) -> None
         )
 
 
-def _check_keys(builder: _Builder, nodes: Mapping[str, CoveredNode], keys: Sequence[str]) -> None:
+def _check_keys(graph: Graph, nodes: Mapping[str, CoveredNode], keys: Sequence[str]) -> None:
     """Check that a node reads each history."""
     unread = [key for key in keys if not any(key in node.keys for node in nodes.values())]
     if unread:
-        builders = [builder, *(node.builder for node in nodes.values())]
-        found = sorted({name for each in builders for name in state_keys(channel_names(each))})
-        histories = sorted({name for each in builders for name in message_keys(each)})
+        graphs = [graph, *(node.graph for node in nodes.values())]
+        found = sorted({name for each in graphs for name in state_keys(each.channels)})
+        histories = sorted({name for each in graphs for name in message_keys(each)})
         raise GraphError(
             f"No node reads the state key {unread[0]!r}, so there is nothing to patch: give the "
             f"key of the history with messages_key=... Keys that hold messages: "

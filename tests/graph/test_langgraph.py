@@ -336,40 +336,46 @@ def test_what_is_read_of_a_builder():
     builder.add_edge("node1", "later")
     builder.add_conditional_edges("node1", lambda _: "routed", {"go": "routed"})
     builder.add_conditional_edges("loops", lambda _: "loops", ["loops", END])
-    after = {node: graphs.nodes_after(builder, node) for node in builder.nodes}
+    after = {node: graphs.Graph(builder).nodes_after(node) for node in builder.nodes}
     assert {node: ends for node, ends in after.items() if ends} == {
         "node1": {"plain", "joined", "later", "routed", "commanded"},
         "plain": {"joined"},
         "loops": {"loops", END},
     }
-    assert [n for n in builder.nodes if graphs.can_be_followed(builder, n)] == ["node1", "plain"]
-    started = [node for node in builder.nodes if graphs.is_started_by_edges(builder, node)]
+    assert [n for n in builder.nodes if graphs.Graph(builder).can_be_followed(n)] == [
+        "node1",
+        "plain",
+    ]
+    started = [node for node in builder.nodes if graphs.Graph(builder).is_started_by_edges(node)]
     assert started == ["node1", "plain", "routed", "loops"]
-    assert [source for source, *_ in graphs.branches_into(builder, ["routed"])] == ["node1"]
-    assert not any(graphs.sends_each_call(builder, node) for node in builder.nodes)
+    assert [source for source, *_ in graphs.Graph(builder).branches_into(["routed"])] == ["node1"]
+    assert not any(graphs.Graph(builder).sends_each_call(node) for node in builder.nodes)
     builder.add_conditional_edges("own", lambda _: END)
-    assert (graphs.nodes_after(builder, "own"), graphs.can_be_followed(builder, "own")) == (
+    assert (
+        graphs.Graph(builder).nodes_after("own"),
+        graphs.Graph(builder).can_be_followed("own"),
+    ) == (
         None,
         True,
     )
     keys = {"messages", "note"}
-    assert set(graphs.schema_keys(builder)) == set(graphs.output_keys(builder)) == keys
-    assert keys <= set(graphs.channel_names(builder))
-    read = [graphs.input_of_node(builder, node) for node in ("node1", "own")]
+    assert set(graphs.Graph(builder).keys) == set(graphs.Graph(builder).output_keys) == keys
+    assert keys <= set(graphs.Graph(builder).channels)
+    read = [graphs.Graph(builder).input_of(node) for node in ("node1", "own")]
     assert [(schema, set(names)) for schema, names in read] == [(State, keys), (Note, {"note"})]
     root = StateGraph(Annotated[list[Any], operator.add]).add_node("node1", nothing)
-    assert list(graphs.keys_read_by(root, "node1")) == [ROOT_CHANNEL]
+    assert list(graphs.Graph(root).keys_read_by("node1")) == [ROOT_CHANNEL]
 
 
 def test_options_of_nodes():
     """A cache policy and an error handler are those of a node, or of all nodes."""
     options = {"cache_policy": CachePolicy(), "error_handler": lambda _: None}
     builder = build(nothing).add_node("own", nothing, **options)
-    asked = (graphs.has_cache, graphs.handles_errors)
-    found = [[ask(builder, node) for ask in asked] for node in ("node1", "own")]
+    asked = (graphs.Graph.has_cache, graphs.Graph.handles_errors)
+    found = [[ask(graphs.Graph(builder), node) for ask in asked] for node in ("node1", "own")]
     assert found == [[False, False], [True, True]]
     builder.set_node_defaults(**options)
-    assert [ask(builder, "node1") for ask in asked] == [True, True]
+    assert [ask(graphs.Graph(builder), "node1") for ask in asked] == [True, True]
 
 
 def test_graph_that_returns():
@@ -377,10 +383,12 @@ def test_graph_that_returns():
     subgraph = build(nothing).compile()
     silent = StateGraph(State, output_schema=Note).add_node("n", nothing).add_edge(START, "n")
     builder = build(subgraph, nothing, silent.compile(), PatchedNode(subgraph, {}, (), ()))
-    assert graphs.node_runnables(builder)["node1"] is subgraph
-    found = [graphs.graph_that_returns(builder, f"node{i}", "messages") for i in range(1, 6)]
-    assert found == [subgraph.builder, None, None, subgraph.builder, None]
-    assert graphs.graph_that_returns(builder, "node1", "other") is None
+    graph = graphs.Graph(builder)
+    assert graph.runnables["node1"] is subgraph
+    found = [graph.graph_that_returns(f"node{i}", "messages") for i in range(1, 6)]
+    own = subgraph.builder
+    assert [each and each.builder for each in found] == [own, None, None, own, None]
+    assert graph.graph_that_returns("node1", "other") is None
 
 
 def test_copy_builder():
@@ -388,7 +396,7 @@ def test_copy_builder():
     builder = build(nothing, nothing).add_conditional_edges("node2", lambda _: "node1")
     builder.set_node_defaults(retry_policy=RetryPolicy(), error_handler=nothing)
     builder.compile()
-    copied = graphs.copy_builder(builder)
+    copied = graphs.Graph(builder).copied().builder
     assert (builder.compiled, copied.compiled) == (True, False)
     before = str(sorted(vars(builder).items()))
     copied.add_node("node3", nothing).add_edge("node1", "node3").add_conditional_edges(
@@ -409,7 +417,7 @@ def test_read_by_branches():
     inputs: list[Any] = []
     builder = StateGraph(State).add_node("node1", nothing, input_schema=Note)
     builder.add_conditional_edges(START, lambda state: inputs.append(state) or "node1")
-    graphs.read_by_branches(builder, START, Note)
+    graphs.Graph(builder).read_by_branches(START, Note)
     builder.compile().invoke({**QUESTION, "note": "x"})
     assert inputs == [{"note": "x"}]
 
@@ -478,7 +486,7 @@ def test_sent_call():
     for kind in ("create_agent", "react_v2"):
         agent = Agent(BARE[kind], calls(("wire", {"amount": 1}), ("wire", {"amount": 2})))
         agent.say("go")
-        assert graphs.sends_each_call(agent.graph.builder, "tools")
+        assert graphs.Graph(agent.graph.builder).sends_each_call("tools")
         saved = agent.graph.checkpointer.get_tuple(THREAD)
         sends = saved.checkpoint["channel_values"]["__pregel_tasks"]
         assert [(graphs.sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]

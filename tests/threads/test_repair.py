@@ -17,7 +17,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import interrupt
 
-from kit import Agent, calls
+from kit import Agent, calls, lines
 from langgraph_patch import is_placeholder, validate_messages
 from langgraph_patch._langgraph_storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
@@ -87,7 +87,7 @@ def test_langgraph_applies_what_finished_tasks_wrote_in_the_same_way(kind, way):
     graph.checkpointer = saver
     repaired(saver, **ABANDON)
     messages = graph.get_state(thread()).values["messages"]
-    assert [message for message in messages if not is_placeholder(message)] == applied
+    assert lines([m for m in messages if not is_placeholder(m)]) == lines(applied)
     assert graph.get_state(thread()).next == ()
 
 
