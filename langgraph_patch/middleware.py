@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, cast
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage
 from langgraph.types import Command
 
-from langgraph_patch._langgraph import Run
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.refusal import Attempts, Histories, Request, ask, joined
+from langgraph_patch.graph.ask import Attempts, Histories, Request, ask, joined
+from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
-from langgraph_patch.graph.state import (
+from langgraph_patch.graph.writing import (
     are_identical,
     messages_in,
     new_messages,
     stream_results,
 )
-from langgraph_patch.graph.truncation import TruncationGuard
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.placeholders import Placeholder
 

@@ -21,7 +21,7 @@ from io import StringIO
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
-from langgraph_patch.errors import one_line, visible
+from langgraph_patch._text import one_line, visible
 
 Values: TypeAlias = Mapping[str, Any]
 """What `to_dict()` of a patch, a change, a report, a repair or a message returns."""

@@ -30,7 +30,7 @@ from rich.text import Text
 
 from kit import Desk, StrictModel, calls
 from langgraph_patch import with_patching
-from langgraph_patch.demo import lines, style_of
+from langgraph_patch.cli.demo import lines, style_of
 from langgraph_patch.threads import scan_threads
 from langgraph_patch.view import report_view
 

@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch import threads, with_patching
-from langgraph_patch.errors import PatchError, ThreadError, brief
+from langgraph_patch._text import brief
+from langgraph_patch.errors import PatchError, ThreadError
 from support.stored_threads import ENDED, WAITED, results, stored
 
 # --- what is checked -------------------------------------------------------------------------

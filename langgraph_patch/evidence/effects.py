@@ -18,8 +18,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Overwrite, Send
 
-from langgraph_patch._langgraph_graphs import leads_to_model
-from langgraph_patch._langgraph_storage import (
+from langgraph_patch._langgraph.graphs import leads_to_model
+from langgraph_patch._langgraph.storage import (
     is_delta_channel,
     is_reserved,
     last_nodes,

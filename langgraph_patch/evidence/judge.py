@@ -27,8 +27,8 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.types import Send
 
-from langgraph_patch._langgraph_graphs import runs_after_model
-from langgraph_patch._langgraph_storage import ERROR_SOURCE, RETURN, is_node_timeout
+from langgraph_patch._langgraph.graphs import runs_after_model
+from langgraph_patch._langgraph.storage import ERROR_SOURCE, RETURN, is_node_timeout
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
 from langgraph_patch.evidence.window import Sighting, Window, is_version, label
 from langgraph_patch.history.calls import Call, read_calls

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 
-from langgraph_patch._langgraph_graphs import Graph
-from langgraph_patch._langgraph_storage import parent_namespace
+from langgraph_patch._langgraph.graphs import Graph
+from langgraph_patch._langgraph.storage import parent_namespace
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.evidence.address import Address
+from langgraph_patch.address import Address
 from langgraph_patch.evidence.effects import is_equal
 from langgraph_patch.evidence.judge import JudgedCall
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real

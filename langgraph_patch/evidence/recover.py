@@ -46,7 +46,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, IORequest
-from langgraph_patch.evidence.address import Address
+from langgraph_patch.address import Address
 from langgraph_patch.evidence.effects import Effects, effects_of
 from langgraph_patch.evidence.judge import (
     JudgedCall,

@@ -21,8 +21,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Interrupt, Overwrite, Send
 
-from langgraph_patch._langgraph_graphs import sent_call
-from langgraph_patch._langgraph_storage import (
+from langgraph_patch._langgraph.graphs import sent_call
+from langgraph_patch._langgraph.storage import (
     ERROR_SOURCE,
     NO_TASK,
     RETURN,
@@ -35,8 +35,8 @@ from langgraph_patch._langgraph_storage import (
     triggered_node,
     whole_value,
 )
+from langgraph_patch.address import Address
 from langgraph_patch.errors import MessagesError
-from langgraph_patch.evidence.address import Address
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.fields import corrected
 from langgraph_patch.history.patch import as_messages

@@ -19,10 +19,10 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_patch._langgraph_storage import whole_value
+from langgraph_patch._langgraph.storage import whole_value
 from langgraph_patch._sansio import IOGenerator, IORequest, method_request
+from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError, MessagesError
-from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.superstep import Superstep, Task, fold, superstep_of
 from langgraph_patch.history.calls import UNFINISHED, Call, read_calls
 from langgraph_patch.history.fields import corrected, valid_name

@@ -21,14 +21,14 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START
 from langgraph.types import CachePolicy
 
-from langgraph_patch._langgraph import Run
-from langgraph_patch._langgraph_graphs import Graph, parts_of_branch
+from langgraph_patch._langgraph.graphs import Graph, parts_of_branch
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
 from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.abandoned import NAME, Abandoned, abandoned_turns, repair_with_turns
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
-from langgraph_patch.graph.state import (
+from langgraph_patch.graph.turns import NAME, Abandoned, abandoned_turns, repair_with_turns
+from langgraph_patch.graph.writing import (
     get_value,
     history_after,
     messages_in,

@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolRuntime
 
-from langgraph_patch._langgraph import Run
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch.errors import GraphError, OptionError
 
 

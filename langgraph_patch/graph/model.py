@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableConfig
 
-from langgraph_patch._langgraph import Run
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import (
     GeneratorRunnable,
     IOGenerator,
@@ -24,9 +24,9 @@ from langgraph_patch._sansio import (
 )
 from langgraph_patch.errors import MessagesError, ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.refusal import Attempts, Histories, Request, ask
+from langgraph_patch.graph.ask import Attempts, Histories, Request, ask
+from langgraph_patch.graph.guard import is_guarded
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
-from langgraph_patch.graph.truncation import is_guarded
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.patch import as_messages
 from langgraph_patch.history.placeholders import Placeholder

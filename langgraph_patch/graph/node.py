@@ -16,7 +16,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph import Run
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import (
     GeneratorRunnable,
     IOGenerator,
@@ -24,9 +24,10 @@ from langgraph_patch._sansio import (
     method_request,
     run_async,
 )
-from langgraph_patch.graph.refusal import Attempts, Histories, Request, ask, joined
+from langgraph_patch.graph.ask import Attempts, Histories, Request, ask, joined
+from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
-from langgraph_patch.graph.state import (
+from langgraph_patch.graph.writing import (
     NodeOutput,
     are_identical,
     messages_in,
@@ -34,7 +35,6 @@ from langgraph_patch.graph.state import (
     replace_values,
     stream_results,
 )
-from langgraph_patch.graph.truncation import TruncationGuard
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.reading import Reading
 
@@ -57,7 +57,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     read the output. In any other case, and after a second such message, the turn ends without
     running a call. A WARNING reports it, unless the output is none of these.
 
-    If a provider refuses the history, the node runs again with a repaired one (`refusal.Attempts`),
+    If a provider refuses the history, the node runs again with a repaired one (`ask.Attempts`),
     and what can be stored of it is written with the output.
 
     Args:

@@ -16,7 +16,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_patch._langgraph import Run
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import EvidenceError, OptionError
 from langgraph_patch.evidence.effects import (
@@ -27,7 +27,7 @@ from langgraph_patch.evidence.effects import (
 )
 from langgraph_patch.evidence.reconcile import Lookup, check_reconcile, reconcile_calls
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
-from langgraph_patch.graph.state import open_calls, show_repairs, whole_write
+from langgraph_patch.graph.writing import open_calls, show_repairs, whole_write
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.patch import changes_history, read_if_damaged
 from langgraph_patch.history.placeholders import Placeholder, checked_placeholder

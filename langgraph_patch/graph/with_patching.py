@@ -4,7 +4,7 @@ A patch node before every model call would cost a superstep and a checkpoint in 
 router between the tools and the model would be wrong, since each parallel `Send` task sees its
 own result only. So START leads to the node `patch_tool_calls` only if a history is damaged, and
 a wrapper around the runnable of each node checks what the node reads. Both cost next to nothing if
-the history is valid. `coverage.py` decides what is done around which node.
+the history is valid. `wrapping.py` decides what is done around which node.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph_graphs import Graph, compile_like
-from langgraph_patch._langgraph_storage import ROOT_CHANNEL, state_keys
+from langgraph_patch._langgraph.graphs import Graph, compile_like
+from langgraph_patch._langgraph.storage import ROOT_CHANNEL, state_keys
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.abandoned import NAME
-from langgraph_patch.graph.coverage import (
+from langgraph_patch.graph.entry import RepairNode, add_entry_check
+from langgraph_patch.graph.node import PatchedNode
+from langgraph_patch.graph.record import fan_out, guarded_tool_node, recordable, recorded_tool_node
+from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
+from langgraph_patch.graph.turns import NAME
+from langgraph_patch.graph.wrapping import (
     CoveredNode,
     cover,
     described,
@@ -33,10 +37,6 @@ from langgraph_patch.graph.coverage import (
     replace_tool_node,
     tools_of,
 )
-from langgraph_patch.graph.entry import RepairNode, add_entry_check
-from langgraph_patch.graph.fan_out import fan_out, guarded_tool_node, recordable, recorded_tool_node
-from langgraph_patch.graph.node import PatchedNode
-from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.history.placeholders import Placeholder
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, TypeAlias, overload
 
 from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
 
-from langgraph_patch._langgraph_storage import nodes_of_namespace
+from langgraph_patch._langgraph.storage import nodes_of_namespace
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.placeholders import is_placeholder
 from langgraph_patch.streaming.checkers import Checker, Turn, checked_checker, full_stream_checker

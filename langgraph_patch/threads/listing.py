@@ -18,9 +18,10 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
-from langgraph_patch._langgraph_storage import postgres_cursor
-from langgraph_patch.errors import OptionError, ThreadError, brief, class_names, quoted
-from langgraph_patch.evidence.address import Address
+from langgraph_patch._langgraph.storage import postgres_cursor
+from langgraph_patch._text import brief, quoted
+from langgraph_patch.address import Address
+from langgraph_patch.errors import OptionError, ThreadError, class_names
 from langgraph_patch.threads.server import LangGraphServer
 
 

@@ -25,7 +25,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph_sdk import get_sync_client
 
-from langgraph_patch.errors import OptionError, StoreError, ThreadError, quoted
+from langgraph_patch._text import quoted
+from langgraph_patch.errors import OptionError, StoreError, ThreadError
 from langgraph_patch.threads.server import LangGraphServer
 
 

@@ -20,7 +20,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.graph.state import CompiledStateGraph
 from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
-from langgraph_patch._langgraph_storage import (
+from langgraph_patch._langgraph.storage import (
     ERROR_SOURCE,
     NEWEST_FORMAT,
     NO_TASK,
@@ -30,16 +30,15 @@ from langgraph_patch._langgraph_storage import (
     task_of_namespace,
     whole_value,
 )
+from langgraph_patch._text import brief, quoted
+from langgraph_patch.address import Address
 from langgraph_patch.errors import (
     GraphError,
     OptionError,
     ThreadError,
-    brief,
     class_names,
     is_store_failure,
-    quoted,
 )
-from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.superstep import fold, written_messages
 from langgraph_patch.history.patch import as_messages
 from langgraph_patch.threads.listing import Selection, list_addresses

@@ -29,7 +29,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph.graph.message import add_messages
 
-from langgraph_patch._langgraph_storage import (
+from langgraph_patch._langgraph.storage import (
     NO_TASK,
     accepted_input,
     counters_of,
@@ -37,13 +37,14 @@ from langgraph_patch._langgraph_storage import (
     state_keys,
 )
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.errors import OptionError, brief, check_flags, quoted
-from langgraph_patch.evidence.address import Address
+from langgraph_patch._text import brief, quoted
+from langgraph_patch.address import Address
+from langgraph_patch.errors import OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.evidence.superstep import superstep_of
 from langgraph_patch.graph.repairer import Repairer
-from langgraph_patch.graph.state import unknown_key_error
+from langgraph_patch.graph.writing import unknown_key_error
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.patch import changes_history
 from langgraph_patch.history.placeholders import Placeholder

@@ -15,8 +15,8 @@ from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_sdk.client import SyncLangGraphClient
 
+from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError, is_store_failure
-from langgraph_patch.evidence.address import Address
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.patch import (
     changes_history,

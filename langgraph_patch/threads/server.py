@@ -30,7 +30,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.types import Interrupt, Send
 from langgraph_sdk.client import SyncLangGraphClient
 
-from langgraph_patch._langgraph_storage import (
+from langgraph_patch._langgraph.storage import (
     NEWEST_FORMAT,
     NO_TASK,
     ROOT_CHANNEL,
@@ -38,8 +38,9 @@ from langgraph_patch._langgraph_storage import (
     send_index,
     trigger_channel,
 )
-from langgraph_patch.errors import StoreError, ThreadError, brief
-from langgraph_patch.evidence.address import Address
+from langgraph_patch._text import brief
+from langgraph_patch.address import Address
+from langgraph_patch.errors import StoreError, ThreadError
 
 Activity = Literal["running", "waiting"]
 """Why the calls of the last message may still get their results."""

@@ -9,8 +9,8 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_patch.address import Address
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads.listing import Selection, delete_checkpoint
 from langgraph_patch.threads.read import StoredHistory, checked_address, checked_saver, read_each
 from langgraph_patch.threads.repair import maybe_written

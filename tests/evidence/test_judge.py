@@ -13,7 +13,7 @@ from langgraph.types import Command, Overwrite
 
 from kit import Agent, calls
 from langgraph_patch import with_patching
-from langgraph_patch._langgraph_storage import NO_TASK, RETURN
+from langgraph_patch._langgraph.storage import NO_TASK, RETURN
 from langgraph_patch.evidence.judge import ending_of_only_call
 from langgraph_patch.evidence.window import Window
 from langgraph_patch.history.calls import read_calls

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from kit import Agent, DeltaState, Desk, StrictModel, above, calls, loop, results_in, send_each
 from langgraph_patch import with_patching
-from langgraph_patch._langgraph_storage import NO_TASK
+from langgraph_patch._langgraph.storage import NO_TASK
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.calls import read_calls

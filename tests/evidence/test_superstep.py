@@ -11,7 +11,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 
 from langgraph_patch import patch_messages
-from langgraph_patch._langgraph_storage import NO_TASK, RETURN
+from langgraph_patch._langgraph.storage import NO_TASK, RETURN
 from langgraph_patch.evidence.superstep import Superstep, Task, fold, is_real, superstep_of
 
 CALL = {"name": "t", "args": {}, "id": "c1", "type": "tool_call"}

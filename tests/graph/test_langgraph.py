@@ -32,10 +32,9 @@ from langgraph.types import CachePolicy, Command, RetryPolicy, Send, interrupt
 from typing_extensions import TypedDict
 
 from kit import BARE, Agent, RunNames, above, calls
-from langgraph_patch import _langgraph_graphs as graphs
-from langgraph_patch import _langgraph_storage as storage
-from langgraph_patch._langgraph import Run
-from langgraph_patch._langgraph_storage import ROOT_CHANNEL
+from langgraph_patch._langgraph import graphs, storage
+from langgraph_patch._langgraph.run import Run
+from langgraph_patch._langgraph.storage import ROOT_CHANNEL
 from langgraph_patch.graph.node import PatchedNode
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}

@@ -39,7 +39,7 @@ from langgraph_patch import PatchNode, patch_node, validate_messages, with_patch
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.repairer import Repairer
-from langgraph_patch.graph.state import NodeOutput, messages_in, replace_values, values_in
+from langgraph_patch.graph.writing import NodeOutput, messages_in, replace_values, values_in
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.placeholder_texts import UNKNOWN
 from support.strict import refuse

@@ -85,7 +85,7 @@ def test_the_wheel_works_where_nothing_else_of_the_checkout_is(wheel, tmp_path):
         "raise SystemExit(script.load()(['demo']))\n"
     )
     ran = run("-c", code, folder=tmp_path, path=tmp_path / "site")
-    file = tmp_path / "site" / "langgraph_patch" / "cli.py"
+    file = tmp_path / "site" / "langgraph_patch" / "cli" / "main.py"
     assert ran.stdout.splitlines()[:1] == [f"console_scripts langgraph-patch {file}"], ran.stderr
     assert ran.returncode == 0
 
@@ -103,7 +103,7 @@ builder = StateGraph(MessagesState).add_node("model", lambda state: None)
 graph = builder.add_edge(START, "model").compile()
 assert "patch_tool_calls" in with_patching(graph).nodes
 later = "rich langchain psycopg langgraph_patch.threads langgraph_patch.view langgraph_patch.cli"
-print({*later.split(), "langgraph_patch.demo"} & ({*sys.modules} - before))
+print({*later.split(), "langgraph_patch.cli.demo"} & ({*sys.modules} - before))
 
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph_patch.threads import scan_threads

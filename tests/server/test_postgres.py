@@ -17,10 +17,10 @@ from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from psycopg_pool import ConnectionPool
 
 from kit import Agent, calls, results_in
+from langgraph_patch.address import Address
 from langgraph_patch.cli import main
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.evidence import recover
-from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads import listing, opening, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.listing import Selection, delete_checkpoint, list_addresses
 from langgraph_patch.threads.opening import open_database

@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
 from langgraph.types import Interrupt, Send
 
-from langgraph_patch._langgraph_storage import own_interrupt_id
+from langgraph_patch._langgraph.storage import own_interrupt_id
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.evidence.superstep import Superstep, Task, superstep_of

@@ -11,7 +11,7 @@ from langgraph.types import Command
 
 from kit import Agent
 from langgraph_patch import validate_messages
-from langgraph_patch.evidence.address import Address
+from langgraph_patch.address import Address
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
 from support.databases import copy_thread, every_row, open_interrupted_saver, open_saver, rows_of
 from support.stored_threads import lines, results, scanned, stored, thread, write

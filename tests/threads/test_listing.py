@@ -4,8 +4,8 @@ import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
+from langgraph_patch.address import Address
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads.listing import Selection, delete_checkpoint, list_addresses
 from support.databases import execute
 from support.stored_threads import stored, thread

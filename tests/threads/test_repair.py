@@ -19,7 +19,7 @@ from langgraph.types import interrupt
 
 from kit import Agent, calls, lines
 from langgraph_patch import is_placeholder, validate_messages
-from langgraph_patch._langgraph_storage import later_checkpoint_id
+from langgraph_patch._langgraph.storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.evidence import recover
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair

@@ -20,7 +20,7 @@ from langgraph.types import Interrupt
 from langgraph_sdk import get_client
 from langgraph_sdk.client import SyncLangGraphClient
 
-from langgraph_patch._langgraph_storage import NO_TASK
+from langgraph_patch._langgraph.storage import NO_TASK
 from langgraph_patch.errors import (
     EvidenceError,
     OptionError,

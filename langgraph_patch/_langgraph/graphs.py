@@ -300,7 +300,7 @@ def runs_after_model(node: str) -> bool:
     """Whether a prebuilt agent runs this node between the model and the tools.
 
     Examples:
-        >>> from langgraph_patch._langgraph_graphs import runs_after_model
+        >>> from langgraph_patch._langgraph.graphs import runs_after_model
         >>> runs_after_model("HumanInTheLoopMiddleware.after_model"), runs_after_model("tools")
         (True, False)
     """

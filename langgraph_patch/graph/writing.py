@@ -19,8 +19,8 @@ from langgraph.graph.message import push_message
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
-from langgraph_patch._langgraph import Run
-from langgraph_patch._langgraph_storage import state_keys
+from langgraph_patch._langgraph.run import Run
+from langgraph_patch._langgraph.storage import state_keys
 from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.patch import as_messages

@@ -24,7 +24,7 @@ class Address:
         others: Other keys of `configurable` that the checkpointer may need. Default: none.
 
     Examples:
-        >>> from langgraph_patch.evidence.address import Address
+        >>> from langgraph_patch.address import Address
         >>> address = Address.of({"configurable": {"thread_id": "1", "checkpoint_id": "c1"}})
         >>> address.config["configurable"]
         {'thread_id': '1', 'checkpoint_ns': '', 'checkpoint_id': 'c1'}

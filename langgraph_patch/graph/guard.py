@@ -32,11 +32,11 @@ from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResu
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.types import Command, Overwrite, Send
 
-from langgraph_patch._langgraph import Run
-from langgraph_patch._langgraph_graphs import sent_call
+from langgraph_patch._langgraph.graphs import sent_call
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import UnfinishedError
-from langgraph_patch.graph.state import replace_values, values_in
+from langgraph_patch.graph.writing import replace_values, values_in
 from langgraph_patch.history.fields import text_of
 from langgraph_patch.history.streamed_calls import (
     StreamedCall,

@@ -38,7 +38,8 @@ from io import TextIOWrapper
 from typing import Any, NoReturn, cast
 
 from langgraph_patch import __version__, view
-from langgraph_patch.errors import PatchError, brief, masked, quoted, say
+from langgraph_patch._text import brief, masked, quoted, say
+from langgraph_patch.errors import PatchError
 
 _EPILOG = "".join((__doc__ or "").partition("DB is one of:")[1:])
 _BAD, _STOPPED, _CLOSED = 2, 130, 141  # the last two as a shell reports Ctrl-C and a closed pipe
@@ -195,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not view.HAS_RICH:
         say("the commands need rich: pip install 'langgraph-patch[cli]'")
         return _BAD
-    from langgraph_patch import commands, output  # noqa: PLC0415 - imports LangGraph
+    from langgraph_patch.cli import commands, output  # noqa: PLC0415 - imports LangGraph
 
     try:
         logger = logging.getLogger("langgraph")

@@ -33,11 +33,11 @@ from typing import Any, Self, TypeAlias
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.errors import GraphBubbleUp
 
-from langgraph_patch._langgraph import Run
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import PatchError, chain_of
-from langgraph_patch.graph.state import are_identical
-from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
+from langgraph_patch.graph.guard import TruncationGuard, guarded_call
+from langgraph_patch.graph.writing import are_identical
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.plain_form import plain_form
 from langgraph_patch.history.refused import repair_refused
@@ -269,7 +269,7 @@ def is_refusal(error: BaseException) -> bool:
 
     Examples:
         >>> import httpx
-        >>> from langgraph_patch.graph.refusal import is_refusal
+        >>> from langgraph_patch.graph.ask import is_refusal
         >>> request = httpx.Request("POST", "http://localhost")
         >>> def failed(status):
         ...     response = httpx.Response(status)

@@ -22,7 +22,7 @@ from langchain_core.runnables import Runnable
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
-from langgraph_patch._langgraph_graphs import Graph, tool_messages_key
+from langgraph_patch._langgraph.graphs import Graph, tool_messages_key
 from langgraph_patch.graph.entry import RepairNode
 
 MODEL_NODES = ("agent", "model")

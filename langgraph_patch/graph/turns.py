@@ -20,12 +20,12 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langgraph_patch._langgraph import Run
-from langgraph_patch._langgraph_graphs import Graph
-from langgraph_patch._langgraph_storage import is_delta_channel, state_keys
+from langgraph_patch._langgraph.graphs import Graph
+from langgraph_patch._langgraph.run import Run
+from langgraph_patch._langgraph.storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
+from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.nested import AbandonedTurn, read_abandoned_turns, without
 from langgraph_patch.evidence.superstep import Superstep, Task
 from langgraph_patch.evidence.window import Reader, called_in

@@ -24,7 +24,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import create_react_agent
 from langgraph.types import interrupt
 
-from langgraph_patch.errors import brief
+from langgraph_patch._text import brief
 from langgraph_patch.graph.with_patching import with_patching
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
 

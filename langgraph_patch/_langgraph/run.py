@@ -5,8 +5,8 @@ that start with `__pregel_`. No public API provides them.
 A `Run` checks what it reads: it has None or an empty value if LangGraph has changed the detail, and
 the run goes on.
 
-The other private details are in `_langgraph_graphs` (graphs and tool nodes that are built) and
-`_langgraph_storage` (names in stored checkpoints).
+The other private details are in `_langgraph.graphs` (graphs and tool nodes that are built) and
+`_langgraph.storage` (names in stored checkpoints).
 
 `tests/graph/test_langgraph.py` fails if LangGraph changes a detail that no other test would notice.
 """
@@ -23,7 +23,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.config import get_config
 
-from langgraph_patch._langgraph_storage import (
+from langgraph_patch._langgraph.storage import (
     PUSH,
     RETURN,
     has_ended_tasks,

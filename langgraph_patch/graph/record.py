@@ -26,8 +26,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
 
-from langgraph_patch._langgraph import Run
-from langgraph_patch._langgraph_graphs import (
+from langgraph_patch._langgraph.graphs import (
     ROUTERS,
     Graph,
     call_with_state,
@@ -35,11 +34,12 @@ from langgraph_patch._langgraph_graphs import (
     tool_messages_key,
     with_functions,
 )
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import GraphError
 from langgraph_patch.graph.entry import Router
-from langgraph_patch.graph.state import history_after, messages_in, open_calls
-from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
+from langgraph_patch.graph.guard import TruncationGuard, guarded_call
+from langgraph_patch.graph.writing import history_after, messages_in, open_calls
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

@@ -25,7 +25,8 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from langgraph_patch import view
-from langgraph_patch.errors import OptionError, chain_of, masked, say
+from langgraph_patch._text import masked, say
+from langgraph_patch.errors import OptionError, chain_of
 from langgraph_patch.history.texts import CAUSES
 from langgraph_patch.threads.reports import ThreadReport
 
@@ -180,7 +181,7 @@ def database_name(location: str) -> str:
     """A path or a URI without user, password and parameters.
 
     Examples:
-        >>> from langgraph_patch.commands import database_name
+        >>> from langgraph_patch.cli.commands import database_name
         >>> database_name("postgresql://bob:s3cret@db.example/app?sslmode=require")
         'postgresql://db.example/app'
     """

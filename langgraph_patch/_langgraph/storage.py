@@ -126,7 +126,7 @@ def task_of_namespace(namespace: str) -> str | None:
     its state between runs.
 
     Examples:
-        >>> from langgraph_patch._langgraph_storage import task_of_namespace
+        >>> from langgraph_patch._langgraph.storage import task_of_namespace
         >>> task_of_namespace("agent:7f3a"), task_of_namespace("agent")
         ('7f3a', None)
     """
@@ -218,7 +218,7 @@ def later_checkpoint_id(checkpoint_id: str, ticks: int) -> str | None:
     """A checkpoint id that is `ticks` times 100 ns later; None if it is not a UUID of LangGraph's.
 
     Examples:
-        >>> from langgraph_patch._langgraph_storage import later_checkpoint_id
+        >>> from langgraph_patch._langgraph.storage import later_checkpoint_id
         >>> later_checkpoint_id("1ef4f797-8335-6428-8001-8a1503f9b875", 1)
         '1ef4f797-8335-6429-8001-8a1503f9b875'
     """

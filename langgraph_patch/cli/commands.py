@@ -26,18 +26,9 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from langgraph_patch import __version__, threads, view
-from langgraph_patch.errors import (
-    OptionError,
-    PatchError,
-    brief,
-    chain_of,
-    is_store_failure,
-    quoted,
-    visible,
-)
-from langgraph_patch.evidence.address import Address
-from langgraph_patch.history.changes import json_value
-from langgraph_patch.output import (
+from langgraph_patch._text import brief, quoted, visible
+from langgraph_patch.address import Address
+from langgraph_patch.cli.output import (
     CLEAN,
     DAMAGED,
     STATUSES,
@@ -54,6 +45,8 @@ from langgraph_patch.output import (
     tell,
     totals_of,
 )
+from langgraph_patch.errors import OptionError, PatchError, chain_of, is_store_failure
+from langgraph_patch.history.changes import json_value
 from langgraph_patch.threads.listing import Selection
 from langgraph_patch.threads.opening import open_database
 from langgraph_patch.threads.read import StoredHistory, checked_saver
@@ -347,7 +340,7 @@ _OWN_WORDS = {"on_pause='abandon'": "--on-pause abandon", "lower min_age": "lowe
 
 def demo(_: Namespace) -> int:
     """Run the same agent without patching and with it."""
-    from langgraph_patch.demo import lines, style_of  # noqa: PLC0415 - imports agents
+    from langgraph_patch.cli.demo import lines, style_of  # noqa: PLC0415 - imports agents
 
     console = Console(highlight=False, markup=False, emoji=False)
     for line in lines():

@@ -1,0 +1,93 @@
+"""Text of others that is safe to show: short, on one line, without passwords and control codes."""
+
+import re
+import shutil
+import sys
+import textwrap
+from contextlib import suppress
+from unicodedata import category
+
+_MAY_BE_SECRET = re.compile(r"@|://|password\s*=", re.IGNORECASE)
+
+
+def brief(error: BaseException) -> str:
+    """The type and the message of an exception on one line, at most 200 characters of it."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text if text == text[:200] else f'{text[:200]}…'}"
+
+
+def quoted(value: object) -> str:
+    """The `repr` of a value for an error message, unless it may hold a password.
+
+    Args:
+        value: Any value, such as a wrong argument.
+
+    Examples:
+        >>> from langgraph_patch._text import quoted
+        >>> quoted("threads.db"), quoted("postgresql://bob:s3cret@db/app")
+        ("'threads.db'", 'a value that is not repeated here, because it may hold a password,')
+    """
+    text = repr(value)
+    if _MAY_BE_SECRET.search(text):
+        return "a value that is not repeated here, because it may hold a password,"
+    return text[:200]
+
+
+# Control, format (such as a change of direction), half a character, line and paragraph breaks.
+_UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_SAFE = "\n\t\u200c\u200d"  # the last two are formats that emoji, Arabic and Indic scripts need
+
+
+def visible(text: str) -> str:
+    r"""`text` with its control characters and invisible characters written as escapes.
+
+    Line breaks and tabs stay.
+
+    Examples:
+        >>> from langgraph_patch._text import visible
+        >>> print(visible("a\x1b[2Jb"))
+        a\x1b[2Jb
+    """
+    return "".join(
+        each.encode("unicode_escape").decode()
+        if category(each) in _UNSAFE and each not in _SAFE
+        else each
+        for each in text
+    )
+
+
+def one_line(text: str) -> str:
+    """`visible`, with line breaks and tabs written as escapes too."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+_SECRETS = (
+    re.compile(r"(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)", re.IGNORECASE),
+    re.compile(r"([a-z][a-z0-9+.-]*://).*@[^\s'\"]*", re.IGNORECASE | re.DOTALL),
+    re.compile(r"(postgres[a-z0-9+.-]*:/+)[^\s'\"/][^\s'\"]*", re.IGNORECASE),
+    re.compile(r"()[^\s'\"/]*:[^\s'\"]*@[^\s'\"]*"),
+)
+
+
+def masked(text: str) -> str:
+    """`text` without the passwords of URIs and of libpq's `password=...`.
+
+    Examples:
+        >>> from langgraph_patch._text import masked
+        >>> masked("not postgresql://bob:s3cr3t@db/x and not host=db password='s 3' user=bob")
+        'not postgresql://*** and not host=db password=*** user=bob'
+    """
+    for secret in _SECRETS:
+        text = secret.sub(r"\1***", text)
+    return text
+
+
+def say(text: str) -> None:
+    """Print one line to standard error, without passwords; a terminal breaks it between words."""
+    line = f"langgraph-patch: {one_line(masked(text))}"
+    if sys.stderr.isatty():
+        width = max(40, shutil.get_terminal_size().columns)
+        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    with suppress(BrokenPipeError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
