@@ -393,7 +393,7 @@ def test_threads_are_selected(cli, path, monkeypatch):
     assert found == SELECTED
 
 
-def test_e7_an_empty_selection_is_no_error(cli, path):
+def test_an_empty_selection_is_no_error(cli, path):
     """A quiet hour does not alarm, and the line says so; --quiet prints nothing."""
     for command in (["scan"], ["repair"], ["repair", "--apply"]):
         code, out, err = cli(command[0], path, "--thread", "x*", *command[1:])

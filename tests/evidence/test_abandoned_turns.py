@@ -497,7 +497,7 @@ def routed(model: Any, tools: Any, saver: Any) -> Any:
     return compiled(builder, saver)
 
 
-def test_a7_an_agent_that_has_ended_before_a_router_that_failed():
+def test_an_agent_that_has_ended_before_a_router_that_failed():
     """Its turn was not applied, so it is added."""
     agent = Agent(routed, calls(MAIL), AIMessage("mailed"))
     with pytest.raises(RuntimeError, match="no route"):
@@ -507,7 +507,7 @@ def test_a7_an_agent_that_has_ended_before_a_router_that_failed():
     assert agent.desk.did == {"mail bob": 1}
 
 
-def test_a7_a_client_that_closed_the_stream_after_the_last_chunk():
+def test_a_client_that_closed_the_stream_after_the_last_chunk():
     """The agent has ended, and its superstep was not applied."""
     agent = Agent("node", calls(MAIL), AIMessage("mailed"))
     value = {"messages": [HumanMessage("mail bob")]}

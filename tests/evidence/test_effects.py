@@ -113,7 +113,7 @@ def values(agent: Agent) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_f38_the_files_come_back_with_the_message(*, asynchronous: bool):
+def test_the_files_come_back_with_the_message(*, asynchronous: bool):
     """Both keys have what the recorded task wrote, before the model reads."""
     database = SqliteSaver.from_conn_string(":memory:")
     with nullcontext(InMemorySaver()) if asynchronous else database as saver:
@@ -142,7 +142,7 @@ def test_effects_that_are_not_kept(update: Any, durability: str, goto: str | Non
     assert agent.results["c1"] == f"{text}{names}. Its recorded result:\nUpdated file"
 
 
-def test_a5_what_the_current_superstep_will_apply_is_not_named():
+def test_what_the_current_superstep_will_apply_is_not_named():
     """A goto beside the pause: the file of the finished call is in the state when it ends."""
     agent = paused()
     agent.run(Command(goto="agent"))
@@ -150,7 +150,7 @@ def test_a5_what_the_current_superstep_will_apply_is_not_named():
     assert values(agent) == (FILES, "written")
 
 
-def test_a5_a_result_that_was_restored_and_removed():
+def test_a_result_that_was_restored_and_removed():
     """It is recovered again; whether its effects are still there is not known."""
     agent = paused()
     agent.say("never mind")
@@ -174,7 +174,7 @@ class Filed(TypedDict, total=False):
 @pytest.mark.needs(langgraph="1.2")
 @pytest.mark.parametrize("first", [{}, {"files": {"old.txt": "older"}}])
 @pytest.mark.parametrize("other", [{}, {"files": {"b.txt": "mine"}}])
-def test_a12_files_in_a_delta_channel(other: Any, first: Any):
+def test_files_in_a_delta_channel(other: Any, first: Any):
     """LangGraph gives the channel a new version when an input drops its write: values decide."""
     agent = paused(state=Filed, first=first)
     agent.run({"messages": [MORE], **other})

@@ -75,7 +75,7 @@ def abandoned(*script: Any, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("state", [MessagesState, DeltaState])
-def test_f44_the_model_reads_that_the_subagent_sent_the_mail(state: Any):
+def test_the_model_reads_that_the_subagent_sent_the_mail(state: Any):
     """The subagent waits for a human beside a mail that was sent; the user moves on."""
     text = abandoned(calls(MAIL, WIRE), state=state)
     assert text == f"{WAITED.format('task', 't1')} Recorded inside it: {SENT}"
@@ -138,7 +138,7 @@ ALONE = lambda _: [HumanMessage("do it")]
 
 @pytest.mark.parametrize("given", [FORK, AS_SWARM, ALONE])
 @pytest.mark.parametrize("asks_itself", [False, True])
-def test_a1_a2_a10_what_a_graph_was_given_is_not_inside_the_call(given: Any, *, asks_itself: bool):
+def test_what_a_graph_was_given_is_not_inside_the_call(given: Any, *, asks_itself: bool):
     """The mail of an earlier turn is not listed, an input is no result; whoever asks in the end."""
     agent = Agent(clerk_with(given, asks_itself=asks_itself), calls(MAIL, first=3), "ok", TASK)
     agent.model.script[1] = AIMessage("ok")
@@ -148,7 +148,7 @@ def test_a1_a2_a10_what_a_graph_was_given_is_not_inside_the_call(given: Any, *, 
     assert agent.read["t1"] == f"{WAITED.format('task', 't1')} Recorded inside it: {NEW}"
 
 
-def test_a1_two_graphs_that_share_a_history():
+def test_two_graphs_that_share_a_history():
     """What the first one did is listed once, though the second one got it."""
 
     def build(model: Any, tools: Any, saver: Any) -> Any:
@@ -170,7 +170,7 @@ def test_a1_two_graphs_that_share_a_history():
 
 
 @pytest.mark.parametrize("durability", ["async", "exit"])
-def test_a9_a_graph_that_is_not_stored_before_the_one_that_waits(durability: Any):
+def test_a_graph_that_is_not_stored_before_the_one_that_waits(durability: Any):
     """Its number is missing among the namespaces; the cause and the results are found."""
     unstored = above(lambda _: None).compile(checkpointer=False)
     agent = Agent(clerk_with(ALONE, first=unstored), TASK)
@@ -305,7 +305,7 @@ def nested(agent: Any) -> tuple[Any, InMemorySaver, str]:
     return graph, saver, space
 
 
-def test_f21_a_subgraph_s_own_namespace():
+def test_a_subgraph_s_own_namespace():
     """In a subgraph the history of the subgraph's namespace is read, and no other."""
     message = calls(MAIL, WIRE, id="m1")
     _, saver, space = nested(create_agent(StrictModel(script=[message]), Desk().tools()))

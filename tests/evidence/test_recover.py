@@ -90,7 +90,7 @@ def from_client(content: str, prefix: str) -> list[Any]:
         (from_client("by hand", "r"), {"c1": "by hand", "c2": "by hand"}),
     ],
 )
-def test_f39_what_clients_send(results: list[Any], expected: dict[str, str]):
+def test_what_clients_send(results: list[Any], expected: dict[str, str]):
     """What was recorded replaces the inventions of known clients; other results stay."""
     agent = Agent("create_agent", TURN)
     agent.say("go")
@@ -259,7 +259,7 @@ def test_what_cannot_be_searched():
 
 
 @pytest.mark.needs(langgraph="1.2.22")
-def test_a11_what_an_error_handler_recorded():
+def test_what_an_error_handler_recorded():
     """A node failed and its error handler answered the call, while a sibling waits."""
 
     def run(call: Any) -> Any:
@@ -285,7 +285,7 @@ def test_a11_what_an_error_handler_recorded():
 
 
 @pytest.mark.parametrize("ending", ["waits", "ends"])
-def test_a4_two_equal_messages_without_ids(ending: str):
+def test_two_equal_messages_without_ids(ending: str):
     """The second payment, with the id and the arguments of the first, has a result of its own."""
 
     class Plain(TypedDict):
@@ -315,7 +315,7 @@ def test_a4_two_equal_messages_without_ids(ending: str):
 
 
 @pytest.mark.parametrize("given", ["compiled", "at the call", "every node", "nowhere"])
-def test_b5_a_breakpoint(given: str):
+def test_a_breakpoint(given: str):
     """The model reads that the graph pauses before the tool; `reconcile` is asked all the same."""
     asked: list[Any] = []
 
@@ -341,7 +341,7 @@ def test_b5_a_breakpoint(given: str):
     assert agent.desk.did == {}
 
 
-def test_b5_a_run_that_went_on_from_the_breakpoint():
+def test_a_run_that_went_on_from_the_breakpoint():
     """What its task recorded counts."""
 
     def build(model: Any, tools: Any, saver: Any) -> Any:
@@ -356,7 +356,7 @@ def test_b5_a_run_that_went_on_from_the_breakpoint():
 
 
 @pytest.mark.parametrize("node", ["check", "post_model_hook"])
-def test_b5_a_node_before_the_breakpoint(node: str):
+def test_a_node_before_the_breakpoint(node: str):
     """A hook of a prebuilt agent runs no tools. A node of your own may have run the call itself."""
 
     def build(model: Any, tools: Any, saver: Any) -> Any:

@@ -218,7 +218,7 @@ def read(agent: Agent, *texts: str, **options: Any) -> list[str]:
 
 
 @ways
-def test_f41_an_id_that_is_used_again(state: Any, durability: Any):
+def test_an_id_that_is_used_again(state: Any, durability: Any):
     """`c1` finished in the first turn and waits in the second; then a replay of that turn."""
     agent = reusing(state, calls(BOB), AIMessage("ok"), calls(WIRE, MIA))
     read(agent, "mail bob", "wire", durability=durability)
@@ -229,7 +229,7 @@ def test_f41_an_id_that_is_used_again(state: Any, durability: Any):
 
 
 @ways
-def test_f40_an_id_that_waits_in_two_turns(state: Any, durability: Any):
+def test_an_id_that_waits_in_two_turns(state: Any, durability: Any):
     """The result of the second `c1` is not given to the first one, which still waits."""
     agent = reusing(state, calls(WIRE), calls(WIRE))
     read(agent, "go", "never mind", durability=durability)

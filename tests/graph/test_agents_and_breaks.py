@@ -240,7 +240,7 @@ def rows(number: int, *hows: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "how", "asynchronous"), rows(2, *SECOND))
-def test_f01_f02_f03_a_new_message(name: str, how: str, *, asynchronous: bool):
+def test_a_new_message(name: str, how: str, *, asynchronous: bool):
     """The model never refuses, the history is valid, what is recorded is said, no tool runs again.
 
     What the recorded result says is in the history at once, and in later turns.
@@ -263,7 +263,7 @@ def test_f01_f02_f03_a_new_message(name: str, how: str, *, asynchronous: bool):
 @pytest.mark.parametrize(
     ("name", "how", "asynchronous"), rows(1, "new_message", "none", "goto", "send", "edited")
 )
-def test_f20_a_thread_that_is_dead(name: str, how: str, *, asynchronous: bool):
+def test_a_thread_that_is_dead(name: str, how: str, *, asynchronous: bool):
     """A thread that the bare graph broke, or an edit: the patched one goes on from there.
 
     Where the first run starts without a message and no model node runs alone, the history is valid

@@ -1,6 +1,6 @@
 """Each failure mode on a real graph: the bare graph fails or misleads, the patched does not.
 
-The number in a test's name is that of the failure mode; `tests/CLAIMS.md` lists all of them.
+`tests/CLAIMS.md` lists the failure modes and their tests.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def damaged(it: Agent, *messages: Any) -> None:
     it.graph.update_state(it.config, None, as_node=END)
 
 
-def test_f19_every_other_message_stays():
+def test_every_other_message_stays():
     """An answer that a person wrote after a dead call, and all that followed, are kept."""
     kept = [
         HumanMessage("q", id="h1"),
@@ -67,7 +67,7 @@ def test_f19_every_other_message_stays():
     assert valid_lines(it)[-2:] == ["human: and?", "ai: fine"]
 
 
-def test_f22_the_recursion_limit():
+def test_the_recursion_limit():
     """Cut short before its tools, a thread goes on with the next message."""
     bare = agent(BOTH)
     bare.config["recursion_limit"] = 1
@@ -89,7 +89,7 @@ ASKS = {"mail": True}
 
 
 @pytest.mark.parametrize("failure_mode", ["f23_a_limit", "f24_mixed_decisions"])
-def test_f23_f24_calls_that_others_have_answered(failure_mode: str):
+def test_calls_that_others_have_answered(failure_mode: str):
     """A limit answers the calls that it blocks, a human decides in another order: left alone."""
     found, reported = [], []
     for wrap in (lambda it: it, lambda it: patched(it, on_patch=lambda *p: reported.append(p))):
@@ -107,7 +107,7 @@ def test_f23_f24_calls_that_others_have_answered(failure_mode: str):
     assert reported == []
 
 
-def test_f33_a_stale_approval_runs_nothing():
+def test_a_stale_approval_runs_nothing():
     """After the human moved on, an answer by the old id runs no node, so nothing can repair."""
     it = patched(agent(BOTH, FINE))
     it.say("go")
@@ -152,7 +152,7 @@ def swarm(kind: str, alice: Any, bob: Any, **options: Any) -> Agent:
         ("react_v1", LOST, (MAIL, TO_BOB), True),
     ],
 )
-def test_f08_a_call_beside_a_handoff(kind: str, expected: str, made: Any, *, asynchronous: bool):
+def test_a_call_beside_a_handoff(kind: str, expected: str, made: Any, *, asynchronous: bool):
     """Bare, Bob's model refuses Alice's open call; patched it reads the mail's real result.
 
     A plain v1 tool node records nothing, so there nothing is claimed.
@@ -227,7 +227,7 @@ DAMAGED: dict[str, tuple[list[Any], list[str]]] = {
         ("result id None", "hand_built", True),
     ],
 )
-def test_f47_the_thread_goes_on(name: str, kind: str, *, asynchronous: bool):
+def test_the_thread_goes_on(name: str, kind: str, *, asynchronous: bool):
     """Two turns are answered, and the model reads a valid history in both.
 
     A scan reports the damage, and a repair of the stored thread corrects it as a run does.

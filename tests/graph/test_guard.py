@@ -207,7 +207,7 @@ CAUSES = [
 
 
 @pytest.mark.parametrize(("cause", *HOW), in_turn(CAUSES, AGENTS, ASYNC))
-def test_f37_an_unfinished_call_is_asked_for_again(cause, shape, way, name, asynchronous):
+def test_an_unfinished_call_is_asked_for_again(cause, shape, way, name, asynchronous):
     """It does not run; the model reads that, and answers; the thread goes on."""
     call, reason = UNFINISHED[cause]
     agent = agent_of(shape, way, name, call, reason=reason, asynchronous=asynchronous)
@@ -510,7 +510,7 @@ UNUSUAL = [*OUTPUTS][4:]
 
 
 @pytest.mark.parametrize("form", OUTPUTS)
-def test_b2_every_form_of_output_is_corrected_and_the_usual_ones_ask_again(form, caplog):
+def test_every_form_of_output_is_corrected_and_the_usual_ones_ask_again(form, caplog):
     """After any other form of output the turn ends, and the call does not run; a WARNING says so.
 
     What the node writes beside its message is kept.
@@ -627,7 +627,7 @@ def test_a_structured_answer_is_asked_for_again(protects):
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_b1_a_node_that_asks_until_its_model_answers(*, asynchronous: bool):
+def test_a_node_that_asks_until_its_model_answers(*, asynchronous: bool):
     """The third message in a row that the model did not finish is an error; no call runs."""
 
     def insisting(model: Any, tools: Any, saver: Any) -> Any:

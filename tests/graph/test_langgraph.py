@@ -232,7 +232,7 @@ def test_namespaces_that_last_longer_than_a_task():
     assert {tuple(storage.nodes_of_namespace(n)) for n in lasting} == {("node1",)}
 
 
-def test_a15_what_a_deferred_node_waits_for():
+def test_what_a_deferred_node_waits_for():
     """Until the graph comes to its end, the channel of the node starts nothing."""
     saver = InMemorySaver()
     builder = build(nothing, nothing).add_node("late", nothing, defer=True)

@@ -102,7 +102,7 @@ def repairing(place: str, *, recover: bool = False) -> Agent:
     ("place", "model", "asynchronous"),
     [("patch_tool_calls", "node1", False), ("node1", "node2", True)],
 )
-def test_f18_f46_a_node_that_only_repairs(place: str, model: str, *, asynchronous: bool):
+def test_a_node_that_only_repairs(place: str, model: str, *, asynchronous: bool):
     """Clients see one dict with the new results; `values` has the whole history."""
     it = repairing(place)
     it.asynchronous = asynchronous
@@ -164,7 +164,7 @@ OTHERS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize(
     ("name", "asynchronous"), [(n, bool(i % 2)) for i, n in enumerate([*WRITERS, *OTHERS])]
 )
-def test_f46_the_chunk_of_a_model_node(name: str, *, asynchronous: bool):
+def test_the_chunk_of_a_model_node(name: str, *, asynchronous: bool):
     """If it writes the repair, the new results come first; else it shows what the bare one does.
 
     What is not written is not reported.
@@ -241,7 +241,7 @@ def message_under(name: str, it: Agent, message: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", REDUCERS)
-def test_f17_f32_the_entry_check_under_every_reducer(name: str):
+def test_the_entry_check_under_every_reducer(name: str):
     """The repair has a superstep of its own: no other node's message is lost, nor the answer."""
     beside = () if name == "none" else ("a_note", "z_note")
     it = patched(Agent(reducing(name, *beside), FINE), recover=False)
@@ -263,7 +263,7 @@ def test_f17_f32_the_entry_check_under_every_reducer(name: str):
         *((name, ("a_note", "z_note")) for name in ("add_messages", "operator_add")),
     ],
 )
-def test_f32_a_model_node_under_every_reducer(name: str, beside: Any):
+def test_a_model_node_under_every_reducer(name: str, beside: Any):
     """The model reads a valid history; the node or START writes it, and nothing is lost."""
     it = Agent(reducing(name, *beside), FINE, AIMessage("yes?", id="a3"))
     it.graph.update_state(it.config, {"messages": DAMAGED}, as_node=START)
@@ -426,7 +426,7 @@ def enrichment(model: Any, tools: Any, saver: Any) -> Any:
     return with_patching(builder.compile(checkpointer=saver))
 
 
-def test_b3_a_call_that_no_tool_node_has_and_whose_node_failed():
+def test_a_call_that_no_tool_node_has_and_whose_node_failed():
     """An input ended the task that would have answered it: it is answered, and no frontend's."""
     it = Agent(enrichment, calls(("Info", {"text": "x"})), "ok", calls(("Info", {}), first=2))
     it.model.script[1] = AIMessage("again")

@@ -74,7 +74,7 @@ def retrying(model: Any, tools: Any) -> Any:
 
 
 @pytest.mark.parametrize("build", [loop, retrying, chain((START, "agent"), ("agent", "tools"))])
-def test_f02_each_call_is_a_task_of_its_own(build, caplog):
+def test_each_call_is_a_task_of_its_own(build, caplog):
     """Whatever leads to the tool node. A result beside a pause is stored, and not made twice."""
     agent = Agent(recorded(build), MAIL_AND_WIRE)
     assert not caplog.records
@@ -391,7 +391,7 @@ def test_a_router_of_the_application_is_not_judged_by_its_names(
     assert not caplog.records
 
 
-def test_b7_a_graph_that_sends_each_call_is_left_as_it_is(caplog):
+def test_a_graph_that_sends_each_call_is_left_as_it_is(caplog):
     """No node, no superstep, no checkpoint more; and without any `ToolNode` a WARNING says so."""
     model = StrictModel(script=[TWO_MAILS])
     for kind in ("create_agent", "react_v2"):
@@ -404,7 +404,7 @@ def test_b7_a_graph_that_sends_each_call_is_left_as_it_is(caplog):
 
 
 @pytest.mark.needs(langgraph="1.2")
-def test_b7_a_timeout_for_all_nodes():
+def test_a_timeout_for_all_nodes():
     """The node with the routers of a `ToolNode` accepts it, as it can be awaited."""
     builder = with_router_behind([])(StrictModel(), Desk().tools())
     graph = with_patching(builder.set_node_defaults(timeout=9.0), record=True).compile()

@@ -74,7 +74,7 @@ def test_a_call_that_waits_for_the_frontend(caplog: Any):
         ([CHART], {"inside": True}, True),
     ],
 )
-def test_f45_when_a_call_at_the_end_is_left_open(messages: Any, options: Any, *, is_answered: bool):
+def test_when_a_call_at_the_end_is_left_open(messages: Any, options: Any, *, is_answered: bool):
     """A frontend's is, unless a message follows, the node is named, or a tool of the graph is open.
 
     Without a `ToolNode` nothing shows that the node calls a model: it may run the call itself. In
@@ -119,7 +119,7 @@ def test_a_history_of_dicts_stays_one():
 
 
 @pytest.mark.parametrize(("inside", "asynchronous"), [(False, True), (True, False)])
-def test_f45_a_node_that_runs_its_own_tools(*, inside: bool, asynchronous: bool):
+def test_a_node_that_runs_its_own_tools(*, inside: bool, asynchronous: bool):
     """The calls at the end are left to it, through a pause too; behind a message they are not."""
     ran: list[str] = []
 

@@ -80,7 +80,7 @@ READ = {
 }  # fmt: skip
 
 
-def test_f10_a_call_is_read_wherever_it_is():
+def test_a_call_is_read_wherever_it_is():
     """Its source, arguments, incomplete arguments and block; it is read once."""
     for name, (message, source, args, raw_args, block_type) in READ.items():
         (call,) = read_calls(message, 3)
@@ -102,7 +102,7 @@ NO_CALLS = [
 ]
 
 
-def test_f27_what_is_no_call_of_a_client_gets_no_result():
+def test_what_is_no_call_of_a_client_gets_no_result():
     """Tools of the provider, unknown blocks, and whatever an application put there."""
     for message in NO_CALLS:
         assert read_calls(message) == []
@@ -121,7 +121,7 @@ def test_calls_are_in_the_order_of_their_sources():
     assert found[4:] == [(4, "c4", "tool_use"), (5, "", "function_call")]
 
 
-def test_f10_calls_that_are_only_in_the_raw_form():
+def test_calls_that_are_only_in_the_raw_form():
     """Chat Completions sends `additional_kwargs["tool_calls"]` if nothing else is there."""
     message = raw_only([raw_of('{"a": 1}'), raw_of('{"b"', "c2", "u"), raw_of("", "c3")])
     history = [message, result("r", "c1"), H("z")]
@@ -133,7 +133,7 @@ def test_f10_calls_that_are_only_in_the_raw_form():
     assert defects(history) == ["unlisted", "malformed", "unlisted", "malformed", "dangling"]
 
 
-def test_f10_a_legacy_function_call():
+def test_a_legacy_function_call():
     """It has no id: one is derived, and the raw form is removed, or it would be sent twice."""
     raw = AIMessage("", additional_kwargs={"function_call": {"name": "t", "arguments": '{"a": 1}'}})
     message, answer = repaired([raw, FunctionMessage("r", name="t")])
@@ -143,7 +143,7 @@ def test_f10_a_legacy_function_call():
     assert kinds([raw, H("z")]) == ["promoted", "renamed", "inserted"]
 
 
-def test_f09_malformed_arguments():
+def test_malformed_arguments():
     """The call is listed with `{}` and answered at once; its text is in the marker."""
     history = [H("q"), invalid('{"a":'), H("z")]
     assert repaired(history) == [H("q"), ai("c1"), made_of_malformed("c1", '{"a":'), H("z")]
@@ -152,7 +152,7 @@ def test_f09_malformed_arguments():
         assert len(patched([message]).messages) == 2  # whoever runs next would run it, or skip it
 
 
-def test_f09_a_block_is_sent_with_its_arguments_as_a_dict():
+def test_a_block_is_sent_with_its_arguments_as_a_dict():
     """Anthropic refuses a text as the input of a block; of a stream it is read if it is whole."""
     cut = AIMessage([{**TOOL_USE, "input": '{"a'}], invalid_tool_calls=[invalid_of('{"a')])
     for message, block, answer in (
@@ -162,7 +162,7 @@ def test_f09_a_block_is_sent_with_its_arguments_as_a_dict():
         assert repaired([message]) == [ai(("t", "c1", block["input"]), content=[block]), answer]
 
 
-def test_f25_a_stored_chunk_whose_arguments_were_cut():
+def test_a_stored_chunk_whose_arguments_were_cut():
     """LangChain's parser calls it valid; it is answered, and says the same after a checkpoint."""
     merged = chunk('{"a": "use') + AIMessageChunk(content="", chunk_position="last")
     assert merged.tool_calls == [call_of("t", "c1", {"a": "use"})]
@@ -226,7 +226,7 @@ BLOCKS = [
 ]
 
 
-def test_f26_a_block_gets_the_new_id_and_name_and_nothing_else_changes():
+def test_a_block_gets_the_new_id_and_name_and_nothing_else_changes():
     """Thoughts and signatures are byte-identical; of a valid call the message is the same."""
     valid = ai("c1", content=[THINKING, TEXT])
     assert patch_messages([valid]).messages[0] is valid
@@ -243,7 +243,7 @@ def test_f26_a_block_gets_the_new_id_and_name_and_nothing_else_changes():
     assert found.content == [blocks[0], {**blocks[1], "id": found.tool_calls[1]["id"]}]
 
 
-def test_f26_the_maps_by_call_id_get_the_new_id_and_the_raw_form_goes():
+def test_the_maps_by_call_id_get_the_new_id_and_the_raw_form_goes():
     """Gemini's signatures; other maps and values stay as they are."""
     extra = {
         SIGNATURES: {"c 1": "s==", "c9": "s9"},
@@ -260,7 +260,7 @@ def test_f26_the_maps_by_call_id_get_the_new_id_and_the_raw_form_goes():
     }
 
 
-def test_f26_the_signature_of_an_id_that_two_calls_share_is_of_both():
+def test_the_signature_of_an_id_that_two_calls_share_is_of_both():
     """The call that keeps the id keeps its signature too."""
     message = ai("c1", ("u", "c1"), "", additional_kwargs={SIGNATURES: {"c1": "s", "": "e"}})
     found = repaired([message])[0]
@@ -268,7 +268,7 @@ def test_f26_the_signature_of_an_id_that_two_calls_share_is_of_both():
     assert found.additional_kwargs == {SIGNATURES: {"c1": "s", new_id: "s", "": "e"}}
 
 
-def test_f25_a_renamed_chunk_says_the_same_in_its_pieces():
+def test_a_renamed_chunk_says_the_same_in_its_pieces():
     """As LangChain writes them, whatever the arguments hold."""
     odd = call_of("t", "c 1", {"a": {1, 2}})
     stored = with_field(AIMessageChunk(content="", id="a1"), tool_calls=[odd])

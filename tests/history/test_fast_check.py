@@ -66,7 +66,7 @@ def damaged_anywhere():
             yield [*ANSWERED[:index], copied, *ANSWERED[index + 1 :]]
 
 
-def test_f47_no_damaged_field_is_missed():
+def test_no_damaged_field_is_missed():
     """What the fast check accepts the repair does not change; nothing raises; the rest is valid."""
     assert is_valid(ANSWERED)
     for history in damaged_anywhere():
@@ -83,7 +83,7 @@ def test_f47_no_damaged_field_is_missed():
 @given(
     hostile.histories(hostile.UNCORRECTED) | hostile.anything(hostile.UNCORRECTED), st.booleans()
 )
-def test_f47_hostile_histories_are_repaired_or_refused(history, leaves_open):
+def test_hostile_histories_are_repaired_or_refused(history, leaves_open):
     """Whatever their fields hold: a valid history, and nothing is missed, or our own error."""
     valid = is_valid(history, leaves_open=leaves_open)
     assert not valid or finds_nothing(history, leaves_open=leaves_open)

@@ -32,7 +32,7 @@ CORRECTED: list[tuple[Any, str, Any, Any]] = [
 ]
 
 
-def test_f47_each_field_gets_a_valid_value():
+def test_each_field_gets_a_valid_value():
     """Whatever it holds; the message itself is not changed, and a valid one stays."""
     for valid, field, value, expected in CORRECTED:
         message = valid.model_copy()
@@ -50,7 +50,7 @@ def test_f47_each_field_gets_a_valid_value():
     assert corrected(same := with_field(HUMAN, id=UUID(int=7))) is same
 
 
-def test_f47_a_correction_in_a_history():
+def test_a_correction_in_a_history():
     """It is reported with the message before and after, which stays in its place."""
     message = with_field(HUMAN, content=None)
     patch = patch_messages([message, H("x")])
@@ -60,7 +60,7 @@ def test_f47_a_correction_in_a_history():
     assert str(change) == "corrected message 0 (HumanMessage)"
 
 
-def test_f47_a_result_that_names_no_call_is_an_orphan():
+def test_a_result_that_names_no_call_is_an_orphan():
     """Its call is not guessed, unless that has no id either; it is kept whole in the change."""
     damaged = with_field(RESULT, tool_call_id=None)
     for orphan in (damaged, ToolMessage.model_construct(content="r", id="m")):

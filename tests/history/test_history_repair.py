@@ -41,7 +41,7 @@ TWICE = ai("c1", "c2", ("u", "c3"))
 R1, R2, R3 = (result(f"r{n}", f"c{n}") for n in (1, 2, 3))
 
 
-def test_f02_results_keep_their_order_and_come_before_new_placeholders():
+def test_results_keep_their_order_and_come_before_new_placeholders():
     """If the tools differ. If not, they are in call order: Gemini gets names and no ids."""
     for history, results in (
         ([ABC, R3, R2], [R3, R2, OLD[0]]),
@@ -52,7 +52,7 @@ def test_f02_results_keep_their_order_and_come_before_new_placeholders():
         assert repaired(history) == [TWICE if TWICE in history else ABC, *results]
 
 
-def test_f06_a_message_between_call_and_result():
+def test_a_message_between_call_and_result():
     """The real result is moved to its call; the message stays, behind it; the report is full."""
     stored = result("r", "c 1", id="x")
     history = [ai("c 1", id="a1"), X, stored]
@@ -67,7 +67,7 @@ def test_f06_a_message_between_call_and_result():
     assert str(patch) == f"renamed 't' {new_id!r}; moved 't' {new_id!r}"
 
 
-def test_f07_an_agent_that_summarises_goes_on():
+def test_an_agent_that_summarises_goes_on():
     """The summary is made of the repaired history, so it keeps a call with its result."""
     history = [H("q"), ai("c1"), H("steer"), result("r"), X]
     model, talked = (StrictModel(script=[AIMessage(text)]) for text in ("fine", "they talked"))
@@ -76,7 +76,7 @@ def test_f07_an_agent_that_summarises_goes_on():
     assert [message.text for message in model.seen[0][1:]] == ["", "r", "steer", "x"]
 
 
-def test_f02_a_recorded_result_without_an_id_of_its_own_gets_one():
+def test_a_recorded_result_without_an_id_of_its_own_gets_one():
     """Under the id of another message it would replace that one; the same call, the same id."""
     history = [H("q", id="x"), ai("c1", ("u", "c1"), id="a1")]
     evidence = {(1, n): Finding(result=result("r", id=(None, "x")[n])) for n in (0, 1)}
@@ -89,7 +89,7 @@ def test_f02_a_recorded_result_without_an_id_of_its_own_gets_one():
     assert [message.tool_call_id for message in found] == ["c1", "c1_cd2ffd48"]
 
 
-def test_f03_a_message_came_in_only_if_one_follows():
+def test_a_message_came_in_only_if_one_follows():
     """What follows the call, before the model's next turn, decides on the text."""
     for text, *behind in (
         (WAITED_UNTIL_ENDED, AIMessage("a"), X),
@@ -115,7 +115,7 @@ REPLACED = [
 ]
 
 
-def test_f13_what_a_finding_replaces():
+def test_what_a_finding_replaces():
     """A stored placeholder gives way to what states more, and to nothing else; once."""
     for answers, finding, kind, defect in REPLACED:
         patch = with_finding(finding, [A, *answers, X])
@@ -151,7 +151,7 @@ def test_a_marked_placeholder_is_searched_for_once_more(cause):
     assert read_if_damaged(patch.messages, look_again=True) is None
 
 
-def test_a14_a_call_without_a_name_has_that_of_its_result():
+def test_a_call_without_a_name_has_that_of_its_result():
     """So a later call with its id is told from it in each repair."""
     named = result("r", "b", name="f")
     history = [ai(("", "b")), named, ai(("f", "b")), X]
@@ -170,7 +170,7 @@ def test_a_result_with_the_id_of_its_placeholder_keeps_it():
         assert (recovered.content, recovered.id == taken) == ("real", kept)
 
 
-def test_f09_a_call_that_was_not_run_is_not_searched_for_again():
+def test_a_call_that_was_not_run_is_not_searched_for_again():
     """Its own arguments say that it was not run."""
     invalid = invalid_of("{")
     history = [with_field(AIMessage(""), invalid_tool_calls=[invalid]), X]

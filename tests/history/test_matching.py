@@ -96,14 +96,14 @@ RULES = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_f11_f40_each_rule_of_pairing(rule):
+def test_each_rule_of_pairing(rule):
     """The calls get these results, and no other; None is a placeholder."""
     expected = [found for _, found in RULES[rule]]
     assert [texts(history) for history, _ in RULES[rule]] == expected
     assert [texts(patch_messages(history).messages) for history, _ in RULES[rule]] == expected
 
 
-def test_f13_f41_what_is_not_paired_is_dropped():
+def test_what_is_not_paired_is_dropped():
     """As a duplicate or an orphan, whole in the changes; a placeholder as superseded."""
     for history, expected in (
         ([TWO_TOOLS, result("whose?")], ("duplicate", "whose?")),
@@ -116,21 +116,21 @@ def test_f13_f41_what_is_not_paired_is_dropped():
         assert dropped == [expected]
 
 
-def test_f13_a_real_result_that_reads_like_a_placeholder_is_real():
+def test_a_real_result_that_reads_like_a_placeholder_is_real():
     """The marker tells them apart, not the words; a marker without a cause is none."""
     words = patch_messages([A]).messages[1].content
     for real in (result(words), marked({"not_kept": ["f"]}, words)):
         assert repaired([A, real, X, result("later")]) == [A, real, X]
 
 
-def test_f06_a_placeholder_is_not_given_to_a_later_call():
+def test_a_placeholder_is_not_given_to_a_later_call():
     """What it says is true of its own call alone."""
     old = marked({"cause": "awaiting_input"}, "waited")
     messages = repaired([old, SystemMessage("s"), A2])
     assert [m.additional_kwargs[PLACEHOLDER_KEY]["cause"] for m in messages[2:]] == ["unknown"]
 
 
-def test_f23_answered_calls_are_left_alone():
+def test_answered_calls_are_left_alone():
     """Results in another order, or with status error, stay, also beside other damage."""
     no = result("rejected", "c2", status="error")
     history = [H("q"), ai("c1", "c2"), no, result("approved"), AIMessage("done")]

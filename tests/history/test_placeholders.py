@@ -30,7 +30,7 @@ def placeholders(history, **options):
     return [m for m in patch_messages(history, **options).messages if is_placeholder(m)]
 
 
-def test_f36_ids_are_made_of_message_call_and_position():
+def test_ids_are_made_of_message_call_and_position():
     """The same in every process, whatever the text, the cause and other messages are."""
     histories = [[A], [ai("c2", id="a1")], [ai("c1", id="a2")], [ai("c1")]]
     ids = [placeholders(history)[0].id for history in histories]
@@ -120,7 +120,7 @@ FOREIGN = [
 ]
 
 
-def test_f42_placeholders_of_other_packages():
+def test_placeholders_of_other_packages():
     """They stay, unless a result of the call is stored or recorded."""
     real = result("r", id="y")
     evidence = {(0, 0): Finding(result=real)}
@@ -134,7 +134,7 @@ def test_f42_placeholders_of_other_packages():
         assert patch_messages(history, evidence=unknown).messages is history
 
 
-def test_f42_results_that_only_quote_a_placeholder_stay():
+def test_results_that_only_quote_a_placeholder_stay():
     """The whole text or the mark, nothing less; and our marker counts before it."""
     assert is_quiet([A, marked({"cause": "failed"}, DEEPAGENTS[0])])
     for genuine in (
@@ -148,7 +148,7 @@ def test_f42_results_that_only_quote_a_placeholder_stay():
 CHAT_UI = "Successfully handled tool call."
 
 
-def test_f39_what_known_clients_invent_is_replaced():
+def test_what_known_clients_invent_is_replaced():
     """By a placeholder, a finding or the real result; the fake stays in the change."""
     real = result("wired 3", id="y")
     stub = result('{"cancelled":true}', name="t", status="error")  # A13: of assistant-ui 0.3
@@ -160,7 +160,7 @@ def test_f39_what_known_clients_invent_is_replaced():
         assert repaired([*history, real]) == [A, real, X]
 
 
-def test_f39_what_a_tool_may_return_is_no_fake():
+def test_what_a_tool_may_return_is_no_fake():
     """agent-chat-ui marks its ids, Python writes JSON with spaces, a ToolNode names the tool."""
     for genuine in (
         *(result(CHAT_UI), result('{"cancelled": true}'), result('{"cancelled":false}')),

@@ -24,7 +24,7 @@ def ids_of(messages):
     return [call["id"] for m in messages if m.type == "ai" for call in m.tool_calls]
 
 
-def test_f12_no_id_or_one_that_a_provider_refuses():
+def test_no_id_or_one_that_a_provider_refuses():
     """An id is derived, the same one each time; the result gets it too; valid ids stay."""
     for call_id in (None, "x" * 41, "släsh", "a\n"):
         history = [ai(call_id, id="a1"), result("r", call_id or ""), H("z")]
@@ -38,7 +38,7 @@ def test_f12_no_id_or_one_that_a_provider_refuses():
         assert is_quiet([ai(call_id), result("r", call_id)])
 
 
-def test_f11_a_renamed_call_stores_all_its_earlier_ids():
+def test_a_renamed_call_stores_all_its_earlier_ids():
     """The oldest first, also where a repair renames it again; each of them finds it."""
     first = patch_messages([ai("c1", id="a1"), H("x"), ai("c1", id="a2"), H("x")]).messages
     once = first[3].tool_calls[0]["id"]
@@ -53,7 +53,7 @@ def test_f11_a_renamed_call_stores_all_its_earlier_ids():
         assert patch_messages(late).messages[-1].text == "r"
 
 
-def test_f36_derived_ids_are_the_same_in_every_version():
+def test_derived_ids_are_the_same_in_every_version():
     """They are stored in threads: their beginning, their digest; also of messages without ids."""
     history = [ai(None), ai(None), ai("Call/" + "x" * 40, id="a1"), ai("", id="a2"), ai("c1", None)]
     ids = ids_of(repaired(history))

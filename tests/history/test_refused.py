@@ -152,7 +152,7 @@ def test_a_cached_search_of_openai_becomes_a_text():
     assert [each["type"] for each in stored(history)[3].content_blocks] == ["text", "text"]
 
 
-def test_v1_content_is_read_as_well():
+def test_content_is_read_as_well():
     """LangChain's standard blocks: reasoning with a signature, an item id in the extras."""
     v1 = {"output_version": "v1"}
     thought = {"type": "reasoning", "reasoning": "hm", "extras": {"signature": "c2ln"}}

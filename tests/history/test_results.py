@@ -37,7 +37,7 @@ TEXT = {"type": "text", "text": "go on"}
 IMAGE = {"type": "image", "url": "https://x.y/z.png"}
 
 
-def test_f29_result_blocks_may_hold_anything():
+def test_result_blocks_may_hold_anything():
     """What a `ToolMessage` cannot hold is kept as text."""
     for stored, kept in ((None, ""), ([TEXT, "x"], [TEXT, "x"]), ({"a": 1}, "{'a': 1}")):
         history = [ai("c1"), H([in_block(content=stored)])]
@@ -54,7 +54,7 @@ CONVERTED = [
 ]
 
 
-def test_f29_a_result_in_the_wrong_role_is_converted():
+def test_a_result_in_the_wrong_role_is_converted():
     """It becomes a `ToolMessage` after its call, with all that the message carries."""
     for message, converted in CONVERTED:
         history = [ai("c0"), result("r0", "c0"), ai("c1"), message, H("z")]
@@ -65,7 +65,7 @@ def test_f29_a_result_in_the_wrong_role_is_converted():
         assert found.tool_call_id == "c1"
 
 
-def test_f29_which_call_a_result_in_the_wrong_role_goes_to():
+def test_which_call_a_result_in_the_wrong_role_goes_to():
     """That which it names, else one of its tool; after those of results that name their call."""
     others = chat("function", name="u"), chat(tool_call_id="c2"), chat(tool_call_id="c2", name=7)
     for message in (FunctionMessage("r", name="u"), chat(name="u"), *others):
@@ -75,7 +75,7 @@ def test_f29_which_call_a_result_in_the_wrong_role_goes_to():
     assert [m.content for m in repaired([ai("c1", "c2"), unnamed, named])] == ["", "r2", "r1"]
 
 
-def test_f29_results_without_a_call_are_dropped():
+def test_results_without_a_call_are_dropped():
     """Also in the wrong role, whether they name a call or not."""
     named, unnamed = chat(tool_call_id="gone"), FunctionMessage("r", name="t")
     patch = patch_messages([H("q"), named, unnamed])
@@ -86,7 +86,7 @@ def test_f29_results_without_a_call_are_dropped():
     assert is_quiet([AIMessage([in_block()])])
 
 
-def test_f29_what_else_a_human_message_says_stays():
+def test_what_else_a_human_message_says_stays():
     """Each block becomes the result of its call; the rest keeps its place and its id."""
     message = H([in_block(), in_block("c2", "no"), TEXT], id="h", additional_kwargs={"a": 1})
     patch = patch_messages([ai("c1", "c2"), message])
@@ -119,7 +119,7 @@ class Caller(StrictModel):
         return AIMessage("done") if read else ai("c1")
 
 
-def test_f29_a_wrong_role_loop_ends_after_one_call():
+def test_a_wrong_role_loop_ends_after_one_call():
     """Unpatched the model calls until the recursion limit; patched it reads the result once."""
     builder = StateGraph(MessagesState)
     builder.add_node("agent", lambda state: {"messages": [Caller().invoke(state["messages"])]})
@@ -131,7 +131,7 @@ def test_f29_a_wrong_role_loop_ends_after_one_call():
     assert [m.text for m in messages] == ["go", "", "t ran", "done"]
 
 
-def test_f10_the_result_of_a_custom_call_is_wrapped():
+def test_the_result_of_a_custom_call_is_wrapped():
     """As it is it would answer a function call; what is no text is not lost."""
     call = {"type": "custom_tool_call", "call_id": "c1", "name": "t", "input": "ls"}
     caller = ai(("t", "c1", {"__arg1": "ls"}), content=[call])

@@ -57,7 +57,7 @@ COMPLETE = [
 ]
 
 
-def test_f37_a_complete_call_is_never_refused():
+def test_a_complete_call_is_never_refused():
     """However it is streamed, and whatever the reason for the end is."""
     for chunks in COMPLETE:
         names = [c["name"] for chunk in chunks for c in chunk.tool_call_chunks if c["name"]]
@@ -68,7 +68,7 @@ def test_f37_a_complete_call_is_never_refused():
         assert judged(*chunks, correct=drop_truncated) == merged
 
 
-def test_f37_every_cut_is_seen():
+def test_every_cut_is_seen():
     """Wherever the text of the arguments ends."""
     text = '{"city": "Zürich", "days": [1, {"x": "\\"}"}]}'
     for end in range(len(text)):
@@ -78,7 +78,7 @@ def test_f37_every_cut_is_seen():
     assert judged(begin("f", "c1"), piece(text), reason("max_tokens")).tool_calls
 
 
-def test_f37_empty_arguments_of_the_last_call():
+def test_empty_arguments_of_the_last_call():
     """They are incomplete only if the provider names a reason, or the stream failed."""
     for end, failed, is_cut in (
         (reason("MAX_TOKENS"), False, True),
@@ -92,7 +92,7 @@ def test_f37_empty_arguments_of_the_last_call():
         assert [c["name"] for c in message.tool_calls] == ["f"] * (not is_cut), end
 
 
-def test_f37_chunks_that_were_not_reported_refuse_nothing():
+def test_chunks_that_were_not_reported_refuse_nothing():
     """Some integrations report texts only: what they made of the call is kept."""
     calls = collected(begin("f", "c1", '{"a": '))
     block = {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1, "b": 2}}
@@ -120,7 +120,7 @@ WHOLE = AIMessage(
 )
 
 
-def test_f37_all_copies_of_a_truncated_call_are_corrected():
+def test_all_copies_of_a_truncated_call_are_corrected():
     """Or left out, where nothing would answer an invalid call."""
     chunks = [begin("f", "c1", '{"a": 1'), begin("g", "c2", "{}", 1)]
     message, dropped = WHOLE.model_copy(), WHOLE.model_copy()
@@ -180,7 +180,7 @@ AT_LIMIT = [
 ]
 
 
-def test_f37_the_last_call_of_a_message_that_ended_at_the_limit():
+def test_the_last_call_of_a_message_that_ended_at_the_limit():
     """It may lack keys, if its arguments came as an object and nothing follows it.
 
     Its text is what the model wrote, not escaped.
@@ -195,7 +195,7 @@ def test_f37_the_last_call_of_a_message_that_ended_at_the_limit():
         assert refuse_truncated(message.model_copy(), calls) is is_cut
 
 
-def test_f37_text_behind_the_streamed_calls_ends_them():
+def test_text_behind_the_streamed_calls_ends_them():
     """Then the limit cut the text; an empty text is none."""
     message = limited(metadata=GEMINI)
     begun = begin("wire", "c2", '{"to": "Zoë"}')
@@ -223,7 +223,7 @@ def test_which_messages_are_asked_for_again():
         assert is_unusable(message) is expected, message
 
 
-def test_b10_a_message_that_says_nothing_without_its_call_names_it():
+def test_a_message_that_says_nothing_without_its_call_names_it():
     """A text stays the only one; content blocks get a block; a thread is not left with `""`."""
     text = "[The model did not finish a call of f; it was not run.]"
     cut = (ONE, piece('{"a"'), LIMIT)

@@ -49,7 +49,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_f03_each_cause_has_its_text(language):
+def test_each_cause_has_its_text(language):
     """The sentence is true of the cause; the marker has the cause for machines.
 
     What is certain of the call itself comes first: it was stopped, or names no tool.
@@ -79,7 +79,7 @@ def test_a_long_error_is_cut_with_an_ellipsis():
     assert text_of(Finding("failed")) == head
 
 
-def test_f44_results_inside_a_call_are_listed():
+def test_results_inside_a_call_are_listed():
     """The newest first, within 500 characters, half of which are left for a long error."""
     inner = ("send_email to bob: sent", "search: Paris")
     expected = f"{en.UNKNOWN.format('t', 'c1')} Recorded inside it: {'; '.join(inner)}"
@@ -102,7 +102,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_f38_effects_that_were_not_kept_are_named(language):
+def test_effects_that_were_not_kept_are_named(language):
     """Before the text of the result or its blocks; the recorded message is not changed."""
     set_language(language)
     sentence, recorded = KEPT[language], result("Updated file")

@@ -48,7 +48,7 @@ def dead_thread(kind: Any = "middleware", **options: Any) -> Agent:
     return Agent(kind, saver=saver, **options)
 
 
-def test_f04_a_resume_reaches_the_tool():
+def test_a_resume_reaches_the_tool():
     """An approval goes to the call that waits: no hook of the middleware runs before it."""
     agent = Agent("middleware", BOTH_CALLS)
     agent.say("go")
@@ -60,7 +60,7 @@ def test_f04_a_resume_reaches_the_tool():
 @pytest.mark.parametrize(
     ("value", "asynchronous"), [(None, True), (Command(goto="model"), False)], ids=["none", "goto"]
 )
-def test_f01_f02_f20_damage_in_front_of_the_model(value, asynchronous):
+def test_damage_in_front_of_the_model(value, asynchronous):
     """The model reads a valid history; the repair is stored and reported once, with the answer."""
     reported: list[Any] = []
     report = lambda *seen: reported.append(seen)
@@ -89,7 +89,7 @@ def test_a_healthy_agent_is_left_alone(asynchronous):
     assert reported == []
 
 
-def test_f18_clients_see_the_new_results_only():
+def test_clients_see_the_new_results_only():
     """In `messages` mode a repair is its two results and then the answer."""
     agent = Agent("middleware", BOTH_CALLS)
     agent.say("go")

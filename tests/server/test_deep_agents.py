@@ -88,7 +88,7 @@ def test_a_repair_of_deepagents_is_replaced():
     assert "removed once" in str(refused.reason)
 
 
-def test_f16_f17_delta_state(tmp_path: Any):
+def test_delta_state(tmp_path: Any):
     """A stored deep agent is repaired without its code, goes on, and nothing is erased."""
     it = Agent(deep, BOTH, saver=tmp_path / "db")
     it.say("go")
@@ -198,7 +198,7 @@ def test_a_cut_call_of_a_subagent_does_not_run():
     assert agent.history[-1].text == "done"
 
 
-def test_f44_the_model_reads_what_a_subagent_did():
+def test_the_model_reads_what_a_subagent_did():
     """The subagent waits for a human beside a mail that was sent; the user moves on."""
     call = delegates("clerk", first=9)
     agent = Agent(with_clerk(script=[BOTH]), call, asynchronous=True)

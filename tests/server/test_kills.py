@@ -126,7 +126,7 @@ def kill_at(
     ("kind", "durability", "resumes"),
     [("send", "sync", True), ("react_v2", "async", False), ("create_agent", "async", False)],
 )
-def test_f34_killed_in_a_batch(kind, durability, resumes, tmp_path):
+def test_killed_in_a_batch(kind, durability, resumes, tmp_path):
     """At a random moment: the thread goes on, and what was recorded is not done again."""
     after = random.uniform(0, 0.3)  # noqa: S311 - no secret; each run kills at other moments
     kill_at(tmp_path, kind, durability, BATCH, line="begun", after=after)
@@ -162,7 +162,7 @@ def test_f34_killed_in_a_batch(kind, durability, resumes, tmp_path):
     ("kind", "durability"),
     [("recorded", "sync"), ("create_agent", "async"), ("swarm", "sync"), ("supervisor", "sync")],
 )
-def test_f03_four_siblings_of_a_killed_process(kind, durability, tmp_path):
+def test_four_siblings_of_a_killed_process(kind, durability, tmp_path):
     """Finished, waiting, raised and killed: four different outcomes, read by another process."""
     kill_at(tmp_path, kind, durability, FOUR, line="raises", after=0.4)
     agent = agent_of(tmp_path, kind, FOUR)
@@ -272,7 +272,7 @@ def test_a_repair_that_is_killed_at_any_statement(kind, way, tmp_path):
 
 
 @pytest.mark.parametrize("is_copy", [False, True])
-def test_c5_the_log_of_a_process_that_was_killed(is_copy, tmp_path):
+def test_the_log_of_a_process_that_was_killed(is_copy, tmp_path):
     """It is read. Where Python can, the file and the log stay; a copy leaves no file behind."""
     path = tmp_path / "db"
 

@@ -103,7 +103,7 @@ def check_ctrl_c(database: str, seconds: float, agents: Any) -> int:
     return code
 
 
-def test_e1_ctrl_c_at_any_moment(database, pytestconfig):
+def test_ctrl_c_at_any_moment(database, pytestconfig):
     """The thread at hand is done, the code is 130, and the same command goes on."""
     with open_saver(database) as saver:
         saver.setup()
@@ -152,7 +152,7 @@ def told(code: int, done: Any) -> tuple[int, list[Any]]:
 
 
 @POSTGRES
-def test_e3_e5_connections_that_are_cut(postgres, pytestconfig):
+def test_connections_that_are_cut(postgres, pytestconfig):
     """A lost database is never read as damage, and a thread that may be written is named."""
     database = postgres.make()
     scan, undo = ("scan", "--json"), ("undo", "--all", *APPLY)

@@ -80,7 +80,7 @@ def test_scan_repair_and_undo(case, path, saver):
 
 
 @pytest.mark.parametrize("shape", ODD_CALLS)
-def test_e2_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypatch):
+def test_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypatch):
     """As in SQLite."""
     monkeypatch.setattr(recover, "_RETRY_SECONDS", ())  # no result is being written
     check_odd_call(saver, shape, lambda: rows_of(path), "1")
@@ -95,7 +95,7 @@ def test_others_write_at_any_moment(check, path):
 # --- opening -------------------------------------------------------------------------------
 
 
-def test_c2_a_database_is_opened_read_only_by_the_server(path, saver):
+def test_a_database_is_opened_read_only_by_the_server(path, saver):
     """A scan changes no byte; each query is in a transaction that is read-only."""
     stored("abandoned", saver=saver)
     before = every_row(path)
@@ -155,7 +155,7 @@ def test_a_crafted_row_and_a_pickle_execute_nothing(path, saver, tmp_path):
     assert touched.exists(), "the row must be one that would run"
 
 
-def test_e11_a_lost_history_is_not_rebuilt_from_older_ones(path, saver):
+def test_a_lost_history_is_not_rebuilt_from_older_ones(path, saver):
     """A blob that is gone makes its thread unreadable; it would look healthy by an older one."""
     for name, kind in (("1", "agent"), ("2", "delta")):
         stored("abandoned", kind, saver, name)
@@ -165,7 +165,7 @@ def test_e11_a_lost_history_is_not_rebuilt_from_older_ones(path, saver):
     assert scanned(saver) == [("1", "unreadable"), ("2", "damaged")]
 
 
-def test_e11_a_database_that_may_only_be_read_is_no_fault_of_a_thread(own, cli):
+def test_a_database_that_may_only_be_read_is_no_fault_of_a_thread(own, cli):
     """A repair ends with 2, and not with a refusal."""
     uri = f"{own}&options=-cdefault_transaction_read_only%3Don"
     code, _, err = cli("repair", uri, "--all", "--apply", "--yes", "--min-age", 0)
@@ -191,7 +191,7 @@ def test_a_database_that_is_lost_during_a_scan_stops_it(path, saver):
 
 
 @pytest.mark.parametrize("lock", ["before", "during"])
-def test_c7_a_lock_is_not_waited_for_without_an_end(lock, path, saver, monkeypatch):
+def test_a_lock_is_not_waited_for_without_an_end(lock, path, saver, monkeypatch):
     """The line says so, and the scan ends."""
     monkeypatch.setattr(opening, "_LIMITS", opening._LIMITS.replace("15s", "300ms"))  # noqa: SLF001 - not 15 s
     for name in ("1", "2"):
@@ -232,7 +232,7 @@ TROJANS = {
 
 
 @pytest.mark.parametrize("trojan", TROJANS)
-def test_c2_what_another_role_has_defined_is_not_called(trojan, own, cli):
+def test_what_another_role_has_defined_is_not_called(trojan, own, cli):
     """The database is refused, and the line says what is in the way."""
     name = f"mallory{uuid.uuid4().hex}"
     execute(

@@ -114,7 +114,7 @@ def talk(server: ProviderServer, build: Any, *, asynchronous: bool = False) -> A
 
 
 @pytest.mark.parametrize("name", ["OpenAI Chat Completions", "Anthropic", "Bedrock"])
-def test_f01_unpatched_it_is_refused(name):
+def test_unpatched_it_is_refused(name):
     """A new message instead of an approval: status 400, now and at every later message."""
     with ProviderServer(INTEGRATIONS[name], BOOK, TURNS["text"]) as server:
         agent = talk(server, BARE["create_agent"])
@@ -131,7 +131,7 @@ def test_f01_unpatched_it_is_refused(name):
         for place, name in enumerate(INTEGRATIONS)
     ],
 )
-def test_f46_patched_the_conversation_goes_on(name, kind, asynchronous):
+def test_patched_the_conversation_goes_on(name, kind, asynchronous):
     """The provider accepts the request: it has the real result and a placeholder."""
     with ProviderServer(INTEGRATIONS[name], BOOK, TURNS["text"]) as server:
         agent = talk(server, KINDS[kind], asynchronous=asynchronous)
@@ -147,7 +147,7 @@ def test_f46_patched_the_conversation_goes_on(name, kind, asynchronous):
     assert agent.desk.did == {"mail bob": 1}
 
 
-def test_f26_what_the_model_thought_is_sent_back():
+def test_what_the_model_thought_is_sent_back():
     """Thinking and its signature go through a repair byte by byte."""
     with ProviderServer(INTEGRATIONS["Anthropic, thinking"], BOOK, TURNS["text"]) as server:
         talk(server, KINDS["create_agent"]).stream({"messages": [HumanMessage("no")]}, "messages")
@@ -197,7 +197,7 @@ def other_blocks(content: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_f25_a_cut_behind_every_chunk_leaves_a_history_that_every_wire_accepts(name):
+def test_a_cut_behind_every_chunk_leaves_a_history_that_every_wire_accepts(name):
     """Only finished calls are calls, each is answered; no text and no block is lost."""
     with ProviderServer(STREAMS[name], TURNS["text, then a call"]) as server:
         chunks = streamed(server)

@@ -121,7 +121,7 @@ def listed(message: AIMessage) -> tuple[list[Any], list[Any]]:
         ('{"q": ' + "[" * 100_000, None),
     ],
 )
-def test_f25_only_a_complete_json_object_makes_a_call(raw, args):
+def test_only_a_complete_json_object_makes_a_call(raw, args):
     """LangChain completes cut-off arguments; here the raw text must be whole, ended or not."""
     for ended in (True, False):
         message = message_from_stream([call(raw, id="c1", name="t")], ended=ended)

@@ -72,7 +72,7 @@ def test_a_database_of_another_version_can_be_read(path):
 
 
 @pytest.mark.parametrize("refused", ["the file", "its directory"])
-def test_c5_e12_what_this_user_may_only_read(refused, path, monkeypatch):
+def test_what_this_user_may_only_read(refused, path, monkeypatch):
     """Without a log it is read as it is, and never written; with one it has to be copied."""
     file = Path(path)
     places = {"the file": file, "its directory": file.parent}

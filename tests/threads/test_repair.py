@@ -70,7 +70,7 @@ def check_unchanged(path, act):
 
 @pytest.mark.needs("delta", langgraph="1.2.14")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case[:2]))
-def test_f14_f16_f34_a_repair_is_one_checkpoint_and_the_thread_goes_on(case, path, saver):
+def test_a_repair_is_one_checkpoint_and_the_thread_goes_on(case, path, saver):
     """Scan, dry run, repair, undo, next message: nothing is lost, and nothing runs again."""
     check_repair(path, saver, case)
 
@@ -118,7 +118,7 @@ def changed(saver, *, metadata=None, **values):
 
 
 @pytest.mark.parametrize("shape", ODD_CALLS)
-def test_e2_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypatch):
+def test_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypatch):
     """In each shape that a scan reports, in SQLite and in memory."""
     monkeypatch.setattr(recover, "_RETRY_SECONDS", ())  # no result is being written
     check_odd_call(saver, shape, lambda: rows_of(path), "1")
@@ -130,7 +130,7 @@ def test_e2_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypa
 
 @pytest.mark.needs("delta", langgraph="1.2.14")
 @pytest.mark.parametrize("kind", ["agent", "delta"])
-def test_f04_a_live_pause_is_left_alone_and_takes_its_answer(kind, path, saver):
+def test_a_live_pause_is_left_alone_and_takes_its_answer(kind, path, saver):
     """Also after it was abandoned and the repair undone."""
     check_pause(path, saver, kind)
 
@@ -144,7 +144,7 @@ def test_f04_a_live_pause_is_left_alone_and_takes_its_answer(kind, path, saver):
         ("delta", ["sent to bob", ENDED.format("c2")]),
     ],
 )
-def test_f15_an_abandoned_pause_keeps_what_has_just_finished(kind, expected, saver):
+def test_an_abandoned_pause_keeps_what_has_just_finished(kind, expected, saver):
     """The finished result is kept, the waiting call was waiting, and the thread goes on."""
     made = stored("paused", kind, saver)
     repair = repair_thread(saver, thread(), **ABANDON)
@@ -179,7 +179,7 @@ def test_what_may_be_a_breakpoint_is_a_pause(path, saver):
 # --- options -------------------------------------------------------------------------------
 
 
-def test_f05_a_young_thread_may_have_a_tool_running(path, saver):
+def test_a_young_thread_may_have_a_tool_running(path, saver):
     """Within `min_age` nothing is written, unless it is lowered; a time without a zone is UTC."""
     stored("abandoned", saver=saver)
     before = rows_of(path)
@@ -317,7 +317,7 @@ def test_what_a_repair_would_lose_is_refused(side, expected, path, saver):
     assert (outcome, reason.startswith(expected)) == ("refused", True)
 
 
-def test_c9_what_langgraph_cannot_apply_is_refused_and_named(path, saver):
+def test_what_langgraph_cannot_apply_is_refused_and_named(path, saver):
     """A finished task removes a message that there is not: the reason has LangGraph's error."""
     with pytest.raises(ValueError, match="doesn't exist"):
         noting(lambda _: {"messages": [RemoveMessage(id="gone")]}, saver)
@@ -343,7 +343,7 @@ def test_a_message_that_no_superstep_has_read_is_not_lost(kind, path, saver):
     assert (found[0], "continue it with invoke(None) first" in found[1]) == ("refused", True)
 
 
-def test_c6_checkpoint_ids_that_are_not_langgraphs(path, saver):
+def test_checkpoint_ids_that_are_not_langgraphs(path, saver):
     """A repair is directly behind its checkpoint, or is not written and the reason says why."""
     stored("abandoned", saver=saver)
     ahead = later_checkpoint_id(saver.get_tuple(thread()).checkpoint["id"], 10**12)
@@ -434,7 +434,7 @@ def test_a_final_placeholder_gives_way_to_what_states_more(saver):
 INNER = thread(checkpoint_ns="delegate")
 
 
-def test_f21_a_subgraph_that_keeps_its_own_history(path, saver):
+def test_a_subgraph_that_keeps_its_own_history(path, saver):
     """Its pause is live as long as the root waits; then it is damage in its own namespace."""
     made = stored("paused", "stateful_child", saver)
     found = [(r.namespace, r.status, r.asks) for r in scan_threads(saver)]

@@ -144,7 +144,7 @@ def test_a_thread_that_cannot_be_read_never_stops_a_scan(change, reason, path, s
     assert str(reports[1]).startswith("'t2': unreadable - ")
 
 
-def test_f48_an_id_that_is_no_text(path, saver):
+def test_an_id_that_is_no_text(path, saver):
     """SQLite keeps any bytes, as text that is not UTF-8 and as bytes: one thread's matter."""
     stored("abandoned", saver=saver, thread_id="t1")
     columns = "checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata"

@@ -184,7 +184,7 @@ def scanned(client: Any, **options: Any) -> list[str]:
 # --- requests -------------------------------------------------------------------------------
 
 
-def test_e3_a_server_that_fails_ends_a_scan(server, client):
+def test_a_server_that_fails_ends_a_scan(server, client):
     """Also while older checkpoints are searched: otherwise its threads would be called damaged."""
     text = "LangGraph Server: it refuses all requests: check its URL and LANGGRAPH_API_KEY, or try"
     for status in (401, 429, 502, 503, 504):
@@ -211,7 +211,7 @@ def test_a_thread_that_the_server_cannot_read_does_not_end_a_scan(server, client
         assert len(found) < 600
 
 
-def test_e9_an_answer_for_another_thread_is_refused(server, client):
+def test_an_answer_for_another_thread_is_refused(server, client):
     """It would be called damaged, or healthy, by the state of the other one."""
     other = {"thread_id": "u", "checkpoint_id": "c0"}
     server.answers["history"] = [{**state(0, DAMAGED), "checkpoint": other}]

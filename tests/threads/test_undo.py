@@ -13,7 +13,7 @@ from support.stored_threads import Foreign, lines, scanned, stored, thread
 NOT_REPAIRED = "Thread '1' has no repair to undo: no repair wrote its newest checkpoint"
 
 
-def test_c4_only_what_has_the_mark_of_a_repair_is_deleted(path, saver):
+def test_only_what_has_the_mark_of_a_repair_is_deleted(path, saver):
     """Before a repair, after its undo, for another checkpoint id, and for a thread that is gone."""
     stored("abandoned", saver=saver)
     before = rows_of(path)
@@ -47,7 +47,7 @@ def test_a_thread_that_has_moved_on_keeps_its_repair(path, saver):
     assert lines(made.history)[-2:] == ["human: next", "ai: done"]
 
 
-def test_e8_a_mark_that_was_passed_on_is_no_repair(path, saver):
+def test_a_mark_that_was_passed_on_is_no_repair(path, saver):
     """`update_state` stores the metadata of its config: a real message is not deleted."""
     made = stored("abandoned", saver=saver)
     repair_thread(saver, thread(), min_age=0)
