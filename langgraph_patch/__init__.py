@@ -22,9 +22,10 @@ if typing.TYPE_CHECKING:
     from langgraph_patch.graph.model import patch_model
     from langgraph_patch.graph.with_patching import with_patching
     from langgraph_patch.history.changes import Change, Patch
+    from langgraph_patch.history.findings import DanglingCall
     from langgraph_patch.history.patch import patch_messages, validate_messages
     from langgraph_patch.history.placeholders import is_placeholder
-    from langgraph_patch.history.texts import DanglingCall, set_language
+    from langgraph_patch.history.texts import set_language
 
 __all__ = [
     "Change",
@@ -45,6 +46,7 @@ __all__ = [
 __version__ = "0.1.0"  # the version of the distribution: hatchling reads this line
 
 _MODULES = (
+    "history.findings",
     "history.texts",
     "history.placeholders",
     "history.patch",

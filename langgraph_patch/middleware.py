@@ -16,7 +16,7 @@ from langgraph.types import Command
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.ask import Attempts, Histories, Request, ask, joined
+from langgraph_patch.graph.ask import Attempts, Histories, Request, ask
 from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.graph.writing import (
@@ -25,7 +25,7 @@ from langgraph_patch.graph.writing import (
     new_messages,
     stream_results,
 )
-from langgraph_patch.history.changes import Patch
+from langgraph_patch.history.changes import Patch, joined
 from langgraph_patch.history.placeholders import Placeholder
 
 try:

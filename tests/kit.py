@@ -92,13 +92,11 @@ class StrictModel(BaseChatModel):
     Attributes:
         script: What it says: messages, callables that take the history, or chunks to stream.
         streaming: Whether it streams although nobody asks for it.
-        any_names: Whether it reads any id and any name of a tool, as local models do.
         seen: The histories that it read, in order.
     """
 
     script: list[Any] = Field(default_factory=list)
     streaming: bool = False
-    any_names: bool = False
     seen: list[list[BaseMessage]] = Field(default_factory=list)
 
     @property
@@ -112,7 +110,7 @@ class StrictModel(BaseChatModel):
 
     def _line(self, messages: list[BaseMessage]) -> Any:
         self.seen.append(list(messages))
-        refuse(messages, any_names=self.any_names)
+        refuse(messages)
         line = self.script.pop(0) if self.script else AIMessage("done")
         return line(messages) if callable(line) else line
 

@@ -67,10 +67,10 @@ def test_a_message_is_beside_itself():
         (4, ("wrong", "duplicate"), None),
     ]
     assert sides_of([calls(("a b", {}), invalid_tool_calls=[CUT])]) == [
-        (None, None, ("renamed", "renamed, promoted")),
+        (None, None, ("promoted", "promoted")),
         (None, None, ("inserted", "inserted (unknown)")),
         (None, None, ("inserted", "inserted (malformed)")),
-        (0, ("wrong", "bad_name, malformed, dangling"), None),
+        (0, ("wrong", "malformed, dangling"), None),
     ]
 
 

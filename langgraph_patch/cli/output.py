@@ -27,7 +27,7 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 from langgraph_patch import view
 from langgraph_patch._text import masked, say
 from langgraph_patch.errors import OptionError, chain_of
-from langgraph_patch.history.texts import CAUSES
+from langgraph_patch.history.findings import CAUSES
 from langgraph_patch.threads.reports import ThreadReport
 
 _T = TypeVar("_T")

@@ -27,7 +27,7 @@ from langgraph_patch._langgraph.storage import (
 )
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.evidence.superstep import Superstep, Task
-from langgraph_patch.history.texts import Evidence
+from langgraph_patch.history.findings import Evidence
 
 StateWrites: TypeAlias = tuple[tuple[str, Any], ...]
 """Writes of a state update, as pairs of key and value."""

@@ -30,9 +30,9 @@ from langgraph.types import Send
 from langgraph_patch._langgraph.graphs import runs_after_model
 from langgraph_patch._langgraph.storage import ERROR_SOURCE, RETURN, is_node_timeout
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
-from langgraph_patch.evidence.window import Sighting, Window, is_version, label
+from langgraph_patch.evidence.window import Sighting, Window, is_version
 from langgraph_patch.history.calls import Call, read_calls
-from langgraph_patch.history.texts import Finding
+from langgraph_patch.history.findings import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,11 @@ def _own_task(seen: Sighting, made: Call) -> Task | None:
 
 
 def _request_of(call: Call) -> tuple[str, str, Any]:
-    return call.id, label(call.name), call.args
+    return call.id, call.name, call.args
 
 
 def _request_sent(sent: Mapping[str, Any]) -> tuple[str, str, Any]:
-    return sent["id"], label(sent.get("name")), sent.get("args")
+    return sent["id"], sent.get("name") or "", sent.get("args")
 
 
 # --- results ------------------------------------------------------------------------------------
@@ -139,10 +139,10 @@ def _own_result(made: Call, own: Task | None) -> ToolMessage | None:
 
 def _is_only_one(seen: Sighting, made: Call, window: Window) -> bool:
     """Whether no other open call has the id and the tool of a call, and no task makes one."""
-    rivals = [label(rival.name) for rival in seen.rivals_of(made)]
+    rivals = [rival.name for rival in seen.rivals_of(made)]
     same_id = [m for task in seen.step.written for m, call in task.calls_made if call.id == made.id]
     is_called_again = not all(is_version(message, window.message) for message in same_id)
-    return not (is_called_again or label(made.name) in rivals or "" in rivals)
+    return not (is_called_again or made.name in rivals or "" in rivals)
 
 
 def _result_among(
@@ -153,7 +153,7 @@ def _result_among(
     If `is_named`, an open call of another tool has the id: the results must name their tools.
     """
     own = [message for message in messages if _is_result_of(message, made.id)]
-    own = [m for m in own if not made.name or label(m.name) in ("", label(made.name))]
+    own = [m for m in own if not (m.name and made.name) or m.name == made.name]
     if is_named and not all(m.name for m in own):
         return None
     return next(iter(own), None)

@@ -28,7 +28,8 @@ from langgraph_patch.evidence.superstep import Superstep, Task, is_real
 from langgraph_patch.evidence.window import Reader, Window, called_in, is_version, open_before
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.fields import digest_of
-from langgraph_patch.history.texts import Finding, shortened
+from langgraph_patch.history.findings import Finding
+from langgraph_patch.history.texts import shortened
 
 TOOLS = "tools"
 """LangGraph's name for the node that runs tools. In a node with another name, a middleware may have
@@ -84,14 +85,13 @@ def check_below(
         return replace(judged, finding=None)
     if is_waiting and ended.owns_interrupts:
         return judged
-    ids = {call.id, *call.earlier_ids}
     below = yield from _read_below(reader, ended)
     made, given = below or ([], [])
-    results = [m for m in made if is_real(m) and m.tool_call_id in ids]
-    makers = [m for m in made if any(each.id in ids for each in called_in([m]))]
+    results = [m for m in made if is_real(m) and m.tool_call_id == call.id]
+    makers = [m for m in made if any(each.id == call.id for each in called_in([m]))]
     if results and all(is_version(maker, window.message) for maker in makers):
         return replace(judged, finding=Finding(result=results[0]))
-    may_have_run = bool(makers) or any(each.id in ids for each in open_before(given))
+    may_have_run = bool(makers) or any(each.id == call.id for each in open_before(given))
     if is_waiting:
         # In a node with another name, a graph with another state may have run the call.
         is_certain = below is not None and (bool(made) or ended.node == TOOLS)

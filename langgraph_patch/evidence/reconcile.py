@@ -17,7 +17,7 @@ from langchain_core.messages import ToolMessage
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.fields import digest_of
-from langgraph_patch.history.texts import DanglingCall, Evidence, Finding
+from langgraph_patch.history.findings import DanglingCall, Evidence, Finding
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

@@ -66,7 +66,7 @@ from langgraph_patch.evidence.nested import (
 from langgraph_patch.evidence.superstep import Superstep
 from langgraph_patch.evidence.window import Reader, Window, read_windows, windows_of
 from langgraph_patch.history.calls import Call
-from langgraph_patch.history.texts import Evidence, Finding
+from langgraph_patch.history.findings import Evidence, Finding
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

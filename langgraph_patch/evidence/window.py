@@ -25,7 +25,7 @@ from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError, MessagesError
 from langgraph_patch.evidence.superstep import Superstep, Task, fold, superstep_of
 from langgraph_patch.history.calls import UNFINISHED, Call, read_calls
-from langgraph_patch.history.fields import corrected, valid_name
+from langgraph_patch.history.fields import corrected
 from langgraph_patch.history.patch import as_messages
 
 # --- supersteps -------------------------------------------------------------------------------
@@ -184,9 +184,8 @@ class Sighting:
 
     def version_of(self, call: Call) -> Call | None:
         """The call as it was then; None if the message made another one in its place."""
-        ids = {call.id, *call.earlier_ids}  # a repair may have renamed it since
-        same = (made for made in self.calls if made.id in ids and made.args == call.args)
-        return next((made for made in same if label(made.name) == label(call.name)), None)
+        same = (made for made in self.calls if made.id == call.id and made.args == call.args)
+        return next((made for made in same if made.name == call.name), None)
 
     def rivals_of(self, made: Call) -> list[Call]:
         """The other calls with its id that a task of the superstep may have run."""
@@ -222,8 +221,8 @@ class Window:
         return next((task for task in tasks if self.versions_in(task.messages)), None)
 
     def names(self, ids: AbstractSet[str]) -> bool:
-        """Whether one of the ids is one that a call has, or had before a repair renamed it."""
-        return any(each in ids for call in self.calls for each in (call.id, *call.earlier_ids))
+        """Whether one of the ids is that of a call."""
+        return any(call.id in ids for call in self.calls)
 
     def versions_in(self, messages: Sequence[BaseMessage]) -> list[int]:
         """The indexes of the message, and of messages that are equal to it, among messages."""
@@ -354,8 +353,3 @@ def open_before(earlier: Sequence[BaseMessage]) -> list[Call]:
 def called_in(messages: Iterable[BaseMessage]) -> list[Call]:
     """All calls that messages make."""
     return [call for m in messages if isinstance(m, AIMessage) for call in read_calls(m)]
-
-
-def label(name: str | None) -> str:
-    """The name of a tool in the form of a valid name; `""` for none."""
-    return valid_name(name) if name else ""

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from traceback import walk_tb
 from types import FrameType
@@ -38,7 +38,7 @@ from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import PatchError, chain_of
 from langgraph_patch.graph.guard import TruncationGuard, guarded_call
 from langgraph_patch.graph.writing import are_identical
-from langgraph_patch.history.changes import Patch
+from langgraph_patch.history.changes import Patch, joined
 from langgraph_patch.history.plain_form import plain_form
 from langgraph_patch.history.refused import repair_refused
 
@@ -229,15 +229,6 @@ def _as_stored(patches: Mapping[str, Patch]) -> Mapping[str, Patch]:
 
 def _in_plain_form(patches: Mapping[str, Patch]) -> Mapping[str, Patch]:
     return {key: joined(patch, plain_form(patch.messages)) for key, patch in patches.items()}
-
-
-def joined(first: Patch, second: Patch) -> Patch:
-    """Two repairs of one history, the second of what the first one left, as one."""
-    if not first or not second:
-        return second or first
-    places = {id(message): index for index, message in enumerate(first.before)}
-    later = (replace(c, index=places.get(id(c.before), c.index)) for c in second.changes)
-    return Patch(second.messages, (*first.changes, *later), first.before)
 
 
 # --- what a refusal is --------------------------------------------------------------------------

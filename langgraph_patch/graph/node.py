@@ -24,7 +24,7 @@ from langgraph_patch._sansio import (
     method_request,
     run_async,
 )
-from langgraph_patch.graph.ask import Attempts, Histories, Request, ask, joined
+from langgraph_patch.graph.ask import Attempts, Histories, Request, ask
 from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
 from langgraph_patch.graph.writing import (
@@ -35,7 +35,7 @@ from langgraph_patch.graph.writing import (
     replace_values,
     stream_results,
 )
-from langgraph_patch.history.changes import Patch
+from langgraph_patch.history.changes import Patch, joined
 from langgraph_patch.history.reading import Reading
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")

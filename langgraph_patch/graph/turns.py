@@ -144,7 +144,6 @@ def repair_with_turns(
     """
     index = abandoned.index
     input_follows = any(isinstance(message, HumanMessage) for message in history[index:])
-    used_ids = {call.id for call in called_in(history[:index])}
     added: list[BaseMessage] = []
     changes: list[Change] = []
     told: dict[str, _Told] = {}
@@ -154,10 +153,7 @@ def repair_with_turns(
         turn = replace(whole_turn, messages=whole_turn.messages[len(before) :])
         added += before
         changes += [_restored(message, index) for message in before]
-        patch = yield from _repaired_turn(
-            repairer, turn, run, used_ids, input_follows=input_follows
-        )
-        used_ids |= {call.id for call in called_in(patch.messages)}
+        patch = yield from _repaired_turn(repairer, turn, run, input_follows=input_follows)
         if turn.is_known:
             added += patch.messages
             changes += _changes_of(patch, index)
@@ -182,7 +178,6 @@ def _repaired_turn(
     repairer: Repairer,
     turn: AbandonedTurn,
     run: Run,
-    used_ids: set[str],
     *,
     input_follows: bool,
 ) -> IOGenerator[Patch]:
@@ -191,7 +186,7 @@ def _repaired_turn(
     Without the message, the placeholder of a call would say that the call still waits.
     """
     follows = [HumanMessage("")] if input_follows else []
-    reading = read_history([*turn.messages, *follows], used_ids=used_ids)
+    reading = read_history([*turn.messages, *follows])
     patch = yield from repairer.repair_abandoned(reading, turn.newest.address.config, run)
     return replace(patch, messages=patch.messages[: len(patch.messages) - len(follows)])
 

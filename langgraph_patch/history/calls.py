@@ -18,7 +18,6 @@ from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 from langgraph_patch.history.fields import (
     CALL_BLOCKS,
     CUSTOM_CALL,
-    PLACEHOLDER_KEY,
     Block,
     blocks_of,
     dicts,
@@ -49,7 +48,6 @@ class Call:
         raw_args: The text of arguments that are not a complete JSON object, else None.
         source: The first place in the message that holds the call. `"stopped"` is
             `invalid_tool_calls`, if this package moved the call there before it could run.
-        earlier_ids: The ids that the call had before repairs renamed it, the oldest first.
         block_type: The type of the content block that holds the call, or None.
         tool_call: The item of `tool_calls`, if it holds the call as it is; else None.
     """
@@ -61,7 +59,6 @@ class Call:
     args: Mapping[str, Any]
     raw_args: str | None
     source: Source
-    earlier_ids: tuple[str, ...] = ()
     block_type: str | None = None
     tool_call: Mapping[str, Any] | None = None
 
@@ -95,11 +92,7 @@ def read_calls(message: AIMessage, index: int = 0) -> list[Call]:
     ]
     found += [_call_of_block(block) for unlisted in blocks.values() for block in unlisted]
     found = found or [_call_of_raw(raw) for raw in _raw_calls(message)]
-    earlier = _earlier_ids(message) if found else {}
-    return [
-        replace(call, index=index, ordinal=ordinal, earlier_ids=earlier.get(call.id, ()))
-        for ordinal, call in enumerate(found)
-    ]
+    return [replace(call, index=index, ordinal=ordinal) for ordinal, call in enumerate(found)]
 
 
 def _listed_call(
@@ -147,13 +140,6 @@ def _new_call(
         raw_args = stored if isinstance(stored, str) else "" if stored is None else repr(stored)
     call_id, name = text_of(item.get("id")), text_of(item.get("name"))
     return Call(0, 0, call_id, name, args or {}, raw_args, source, block_type=block_type)
-
-
-def _earlier_ids(message: AIMessage) -> Mapping[str, tuple[str, ...]]:
-    """The earlier ids of renamed calls, by their ids."""
-    mark = message.additional_kwargs.get(PLACEHOLDER_KEY)
-    stored = mark.get("earlier_ids", {}) if isinstance(mark, dict) else {}
-    return {call_id: tuple(ids) for call_id, ids in stored.items()}
 
 
 def is_complete(call: Call) -> bool:
@@ -205,22 +191,21 @@ def computer_call_ids(message: AIMessage) -> set[str]:
 # --- writing -------------------------------------------------------------------------------
 
 
-def write_calls(message: AIMessage, calls: Sequence[tuple[Call, Call]]) -> AIMessage:
-    """A copy of `message` that has its calls in `tool_calls`, under new ids and names.
+def write_calls(message: AIMessage, calls: Sequence[Call]) -> AIMessage:
+    """A copy of `message` that has its calls in `tool_calls`, with complete arguments.
 
-    The new id is also written into content blocks and into the maps in `additional_kwargs` with
-    call ids as keys (Gemini's thought signatures). Raw copies of the calls go: `tool_calls` has
-    them all. The ids that a renamed call had before are stored.
+    Raw copies of the calls go: `tool_calls` has them all, and some integrations send both.
 
     Args:
         message: The message as it is stored; it is not changed.
-        calls: All its calls, in the order of `read_calls`: as they are stored, and as they are
-            written.
+        calls: All its calls, in the order of `read_calls`.
     """
-    listed = [_as_listed(new) for _, new in calls]
+    listed = [_as_listed(call) for call in calls]
+    raw = ("tool_calls", "function_call")
+    extra = {key: value for key, value in message.additional_kwargs.items() if key not in raw}
     update: dict[str, Any] = {
         "content": _written_content(message, calls),
-        "additional_kwargs": _written_kwargs(message, calls),
+        "additional_kwargs": extra,
         "tool_calls": listed,
         "invalid_tool_calls": [],
     }
@@ -229,9 +214,10 @@ def write_calls(message: AIMessage, calls: Sequence[tuple[Call, Call]]) -> AIMes
     return message.model_copy(update=update)
 
 
-def _as_listed(call: Call) -> dict[str, Any]:
-    stored = call.tool_call or {"args": dict(call.args)}
-    return {**stored, "id": call.id, "name": call.name, "type": "tool_call"}
+def _as_listed(call: Call) -> Mapping[str, Any]:
+    if call.tool_call is not None:
+        return call.tool_call
+    return {"name": call.name, "args": dict(call.args), "id": call.id, "type": "tool_call"}
 
 
 def _as_chunk(tool_call: Mapping[str, Any]) -> ToolCallChunk:
@@ -240,45 +226,22 @@ def _as_chunk(tool_call: Mapping[str, Any]) -> ToolCallChunk:
     return tool_call_chunk(name=tool_call["name"], args=args, id=tool_call["id"], index=None)
 
 
-def _written_content(message: AIMessage, calls: Sequence[tuple[Call, Call]]) -> Any:
-    """The content; the k-th block of a stored id is that of the k-th call with it."""
+def _written_content(message: AIMessage, calls: Sequence[Call]) -> Any:
+    """The content, in which each block of Claude's has complete arguments.
+
+    An integration sends a block with a `caller` as it is: its input must be a dict. The k-th block
+    with an id is that of the k-th call with it.
+    """
     if not isinstance(message.content, list):
         return message.content
     queues: dict[str, list[Call]] = defaultdict(list)
-    for stored, new in reversed(calls):
-        if stored.block_type is not None:
-            queues[stored.id].append(new)
+    for call in reversed(calls):
+        if call.block_type is not None:
+            queues[call.id].append(call)
     blocks = blocks_of(message)
     for index, block in enumerate(blocks):
         if block.is_call and (queue := queues[block.call_id]):
-            blocks[index] = _written_block(block, queue.pop())
+            call = queue.pop()
+            if block.kind == "tool_use" and call.tool_call is None:
+                blocks[index] = block.with_args(call.args)
     return [block.stored for block in blocks]
-
-
-def _written_block(block: Block, call: Call) -> Block:
-    id_key, _ = CALL_BLOCKS[block.kind]
-    written = block.with_fields({**block.fields, id_key: call.id, "name": call.name})
-    # An integration sends a block with a `caller` as it is: its input must be a dict.
-    return written.with_args(call.args) if block.kind == "tool_use" else written
-
-
-def _written_kwargs(message: AIMessage, calls: Sequence[tuple[Call, Call]]) -> dict[str, Any]:
-    # Without raw copies: some integrations send them beside `tool_calls`, which has all calls.
-    raw = ("tool_calls", "function_call")
-    extra = {key: value for key, value in message.additional_kwargs.items() if key not in raw}
-    for key, value in extra.items():
-        if isinstance(value, dict) and key != PLACEHOLDER_KEY:
-            extra[key] = _with_new_keys(value, calls)
-    if earlier := {new.id: [*new.earlier_ids] for _, new in calls if new.earlier_ids}:
-        extra[PLACEHOLDER_KEY] = {"earlier_ids": earlier}
-    return extra
-
-
-def _with_new_keys(
-    value: Mapping[Any, Any], calls: Sequence[tuple[Call, Call]]
-) -> Mapping[Any, Any]:
-    """A map by call ids under the new ids; an old one stays if another call keeps it."""
-    named = [(stored.id, new.id) for stored, new in calls if stored.id]
-    written = {**value, **{new_id: value[old_id] for old_id, new_id in named if old_id in value}}
-    gone = {old_id for old_id, _ in named} - {new.id for _, new in calls}
-    return {key: item for key, item in written.items() if key not in gone}

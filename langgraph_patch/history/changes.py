@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from langgraph_patch.history.texts import Cause
+from langgraph_patch.history.findings import Cause
 
 DefectKind = Literal[
     "dangling",
@@ -20,8 +20,6 @@ DefectKind = Literal[
     "misplaced",
     "orphan",
     "duplicate",
-    "bad_id",
-    "bad_name",
     "wrong_role",
     "superseded",
     "bad_field",
@@ -39,7 +37,6 @@ ChangeKind = Literal[
     "dropped",
     "converted",
     "promoted",
-    "renamed",
     "corrected",
 ]
 
@@ -59,9 +56,8 @@ class Change:
             - `restored`: a message from the checkpoints of an agent that is a node is added.
             - `moved`: a result is moved to its call.
             - `dropped`: a result is removed.
-            - `converted`: a result becomes a `ToolMessage`, or gets the form of its call.
+            - `converted`: a result becomes a `ToolMessage`.
             - `promoted`: a call is written into `tool_calls`.
-            - `renamed`: an id or a name is replaced everywhere.
             - `corrected`: a field that bypassed LangChain's validation is given a valid value.
         defect: What is wrong. One of:
 
@@ -71,12 +67,10 @@ class Change:
             - `misplaced`: a result does not directly follow the message of its call.
             - `orphan`: a result has no call.
             - `duplicate`: a call has a second result.
-            - `bad_id`: the id of a call is missing, invalid, or that of an earlier call.
-            - `bad_name`: the name of a tool is missing or invalid.
-            - `wrong_role`: a result is not a `ToolMessage`, or not in the form of its call.
+            - `wrong_role`: a result is not a `ToolMessage`.
             - `superseded`: there is something better than a stored placeholder.
             - `bad_field`: a field of the message has a value that LangChain's constructor
-              refuses, such as `content=None`.
+              refuses, such as a number as the content.
             - `abandoned`: the run of an agent that is a node did not end, so that LangGraph
               dropped its messages.
             - `empty`: the message says nothing. This and the following are repaired only after a
@@ -87,8 +81,8 @@ class Change:
         index: The index of the message in the damaged history. For `inserted` and
             `recovered`: the index of the message that made the call. For `abandoned`: the index
             at which the messages are added.
-        tool_call_id: The id of the call in the repaired history; `""` if there is none.
-        name: The name of the tool in the repaired history, or None if none is stored.
+        tool_call_id: The id of the call; `""` if there is none.
+        name: The name of the tool, or None if none is stored.
         cause: For `inserted`, why there is no result (see `DanglingCall`). Else None.
         before: The message before the change, or None if there was none.
         after: The message after the change, or None if it was dropped.
@@ -174,6 +168,15 @@ def patch_of(
     """A patch; the very list that was read if there are no changes."""
     before = messages if isinstance(messages, list) else list(messages)
     return Patch(written if changes else before, tuple(changes), before)
+
+
+def joined(first: Patch, second: Patch) -> Patch:
+    """Two repairs of one history, the second of what the first one left, as one."""
+    if not first or not second:
+        return second or first
+    places = {id(message): index for index, message in enumerate(first.before)}
+    later = (replace(c, index=places.get(id(c.before), c.index)) for c in second.changes)
+    return Patch(second.messages, (*first.changes, *later), first.before)
 
 
 # --- messages as JSON values -----------------------------------------------------------------

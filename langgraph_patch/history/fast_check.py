@@ -4,19 +4,18 @@ The check may return False for a valid history (the repair then finds nothing to
 True for a damaged one. So it knows only LangChain's own message classes; a history with
 subclasses of them, chunks among them, goes to the repair, and so does one with texts among the
 content blocks. For speed, fields are read from a message's `__dict__`
-(pydantic's attribute lookup costs as much as the checks), and all ids are checked together at
-the end. Measure every change with `python scripts/benchmarks core`.
+(pydantic's attribute lookup costs as much as the checks). Measure every change with
+`python scripts/benchmarks core`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from string import ascii_letters, digits
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-from langgraph_patch.history.fields import CALL_BLOCKS, CUSTOM_CALL, MAX_ID, VALID_NAME
+from langgraph_patch.history.fields import CALL_BLOCKS
 from langgraph_patch.history.placeholders import (
     AGENT_CHAT_UI_TEXT,
     ASSISTANT_UI_TEXT,
@@ -26,16 +25,12 @@ from langgraph_patch.history.placeholders import (
 
 _ID_KEYS: Mapping[Any, Any] = {
     **{kind: id_key for kind, (id_key, _) in CALL_BLOCKS.items()},
-    **dict.fromkeys((CUSTOM_CALL, "non_standard"), "no key"),
+    "non_standard": "no key",
 }
 """The types of content blocks that are calls -> the key of the call's id.
 
-Custom calls and wrapped blocks have no key here, so that a history with them goes to the repair:
-results of custom calls have a form of their own.
+Wrapped blocks have no key here, so that a history with them goes to the repair.
 """
-
-_ID_CHARACTERS = f"{ascii_letters}{digits}_.:-".encode()
-"""The characters that `VALID_ID` allows."""
 
 _INVENTED = frozenset({AGENT_CHAT_UI_TEXT, ASSISTANT_UI_TEXT})
 """Texts of results that clients invent; a tool may return them too."""
@@ -55,9 +50,7 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
         look_again: Whether a placeholder that asks for another search makes the history one to be
             read. Default: False.
     """
-    waiting: set[str] = set()
-    ids: list[str] = []
-    names: set[Any] = set()
+    waiting: dict[str, str] = {}  # the tool of each call without a result yet, by the call's id
     if not isinstance(messages, list):
         return False  # the items of another sequence are converted first
     try:
@@ -69,9 +62,9 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
             if not is_text and type(content) is not list:
                 return False
             if kind is ToolMessage:
-                waiting.remove(fields["tool_call_id"])
+                called = waiting.pop(fields["tool_call_id"])
                 name = fields["name"]
-                if name not in names and name is not None:
+                if name != called and name is not None:
                     return False
                 if is_text and content in _INVENTED and is_client_fake(message):
                     return False
@@ -83,15 +76,11 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                 calls = fields["tool_calls"]
                 for call in calls or ():
                     call_id = call["id"]
-                    waiting.add(call_id)
-                    ids.append(call_id)
-                    name = call["name"]
-                    if name not in names:
-                        if not VALID_NAME.match(name):
-                            return False
-                        names.add(name)
+                    if type(call_id) is not str or call_id in waiting:
+                        return False
                     if type(call["args"]) is not dict:
                         return False
+                    waiting[call_id] = call["name"]
                 invalid = fields["invalid_tool_calls"]
                 if invalid or invalid is None:
                     return False
@@ -104,7 +93,7 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                     for block in content:
                         kind = block["type"]
                         if kind in _ID_KEYS:
-                            listed = waiting.copy() if listed is None else listed
+                            listed = {*waiting} if listed is None else listed
                             listed.remove(block[_ID_KEYS[kind]])  # one block for each call
             elif kind is HumanMessage:
                 if not is_text:
@@ -113,21 +102,10 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                             return False
             elif kind is not SystemMessage:
                 return False
-        return (leaves_open or not waiting) and _are_valid(ids)
     except (AttributeError, KeyError, TypeError):
         return False  # not a message, a result or block without its call, or an incomplete call
+    return leaves_open or not waiting
 
 
 def _looks_again(message: ToolMessage) -> bool:
     return look_again_from(message) is not None
-
-
-def _are_valid(ids: Sequence[str]) -> bool:
-    """Whether all ids are valid and no two are equal."""
-    distinct = set(ids)
-    return not ids or (
-        len(distinct) == len(ids)
-        and "" not in distinct
-        and max(map(len, ids)) <= MAX_ID
-        and not "".join(ids).encode("ascii", "replace").translate(None, _ID_CHARACTERS)
-    )

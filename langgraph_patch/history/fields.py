@@ -1,4 +1,4 @@
-"""Read the fields and the content blocks of messages, whatever is stored; what is valid in them.
+"""Read and write the fields and the content blocks of messages, whatever is stored.
 
 LangChain validates a message when it is constructed. `model_construct`, `model_copy(update=...)`,
 plain assignment and old checkpoints bypass that. `corrected` gives a valid value to the fields that
@@ -11,9 +11,6 @@ decide about calls and results:
 No integration, reducer or serializer of a checkpoint damages any other field, or what is in a
 list: such a message is an error, as in the graph without this package.
 
-An id or a name is valid if every provider accepts it. Derived ids use no clock and no
-randomness: the same history always gives the same ids.
-
 LangChain's v1 content wraps content blocks that it does not know (`non_standard`): a `Block` has
 the fields of the block inside.
 """
@@ -22,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -60,6 +56,21 @@ def corrected(message: BaseMessage) -> BaseMessage:
     return message.model_copy(update=update) if update else message
 
 
+def is_refused_by_all(message: BaseMessage) -> bool:
+    """Whether a field has a value that no provider reads.
+
+    In a message of a model neither a content of None counts, which is OpenAI's own form of one that
+    only calls tools, nor lists of calls that are None.
+    """
+    fields = message.__dict__
+    names_no_call = isinstance(message, ToolMessage) and not isinstance(
+        fields.get("tool_call_id"), str
+    )
+    content = fields.get("content")
+    is_of_openai = isinstance(message, AIMessage) and content is None
+    return names_no_call or not (is_of_openai or isinstance(content, str | list))
+
+
 def text_of(value: object) -> str:
     """An id or a name as a string; `""` for None."""
     return "" if value is None else str(value)
@@ -70,14 +81,10 @@ def dicts(values: object) -> list[Mapping[str, Any]]:
     return [v for v in values if isinstance(v, dict)] if isinstance(values, list) else []
 
 
-# --- ids and names -----------------------------------------------------------------------
+# --- what this package wrote -------------------------------------------------------------
 
 PLACEHOLDER_KEY: Final = "langgraph_patch"
 """The key in `additional_kwargs` of what this package wrote. Its value is a dict.
-
-Of a message with renamed calls:
-
-- `earlier_ids`: for the id of each renamed call the ids that it had before, the oldest first.
 
 Of a placeholder:
 
@@ -93,37 +100,9 @@ Of a recovered result, which is no placeholder:
 - `cause`: `"reconciled"` if the application's own lookup settled the call.
 """
 
-MAX_ID = 40
-VALID_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,40}\Z")
-"""Call ids that every provider accepts: Bedrock's characters and Chat Completions' length."""
 
-MAX_NAME = 64
-VALID_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
-UNKNOWN_TOOL = "unknown_tool"
-"""The name of a call that is stored without one."""
-
-_DIGEST = 8
-"""How many characters of a digest a derived id ends with."""
-
-
-def valid_name(name: str) -> str:
-    """`name` with invalid characters replaced; the same string if it is valid already."""
-    if VALID_NAME.match(name):
-        return name
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", name[:MAX_NAME]) or UNKNOWN_TOOL
-
-
-def derived_id(call_id: str, message_id: str | None, ordinal: int, salt: int = 0) -> str:
-    """A new id for a call that has an invalid id, or one that is already in use.
-
-    Args:
-        call_id: The stored id. The new id starts like it, for readers.
-        message_id: The id of the message that made the call.
-        ordinal: The position of the call in its message.
-        salt: Another number gives another id, in case the first is already in use.
-    """
-    start = re.sub(r"[^a-zA-Z0-9_.:-]", "_", call_id[: MAX_ID - _DIGEST - 1]) or "call"
-    return f"{start}_{digest_of('call', call_id, message_id, ordinal, salt)[:_DIGEST]}"
+UNKNOWN_TOOL: Final = "unknown_tool"
+"""How a tool is called whose call names none."""
 
 
 def digest_of(*parts: object) -> str:

@@ -31,17 +31,18 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, convert_to_messages
 
-from langgraph_patch.errors import MessagesError, OptionError
+from langgraph_patch.errors import MessagesError, OptionError, check_flags
 from langgraph_patch.history.changes import Change, Patch, patch_of
 from langgraph_patch.history.fast_check import is_valid
+from langgraph_patch.history.findings import Evidence, Finding
 from langgraph_patch.history.placeholders import (
     Placeholder,
     checked_placeholder,
     differ_in_marker_only,
 )
+from langgraph_patch.history.plain_form import portable_form
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
-from langgraph_patch.history.texts import Evidence, Finding
 
 
 def patch_messages(
@@ -49,8 +50,12 @@ def patch_messages(
     *,
     placeholder: Placeholder | None = None,
     evidence: Evidence | None = None,
+    portable: bool = False,
 ) -> Patch:
     """Repair the tool calls and results of a history, so that a chat model accepts them.
+
+    What is damaged is wrong for every model. What one provider refuses and another one wrote, such
+    as a tool called `bank.wire`, stays as it is, unless `portable` is True.
 
     Args:
         messages: The history: LangChain messages, or dicts, tuples and strings that LangGraph
@@ -67,6 +72,11 @@ def patch_messages(
             that are not a complete JSON object and for a call without a name. A placeholder
             that deepagents or langgraph-checkpoint-aws wrote gives way to a result only. Results
             that agent-chat-ui and assistant-ui invent for open calls are always replaced.
+        portable: Whether the history is written in the form that every provider reads, after a
+            change of the model, or in a loop of your own that does not ask again after a refusal:
+            messages that say nothing or stop halfway are repaired, each message of a model becomes
+            its text and its calls, and each call has a unique id and a name that every provider
+            accepts. Such a history is for a request: do not store it. Default: False.
 
     Returns:
         The patch. If there was nothing to repair, `patch.messages` is `messages` itself, or
@@ -79,7 +89,7 @@ def patch_messages(
         Exception: Any exception that a `placeholder` callable raises.
 
     Examples:
-        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
         >>> from langgraph_patch import patch_messages
         >>> call = {"name": "send_email", "args": {}, "id": "c1"}
         >>> history = [HumanMessage("go"), AIMessage("", tool_calls=[call]), HumanMessage("hm")]
@@ -90,16 +100,25 @@ def patch_messages(
         'No result of tool call send_email with id c1 is known; it may or may not have run.'
         >>> patch_messages(patch.messages).messages is patch.messages
         True
+        >>> odd = {"name": "bank.wire", "args": {}, "id": "c1"}
+        >>> history = [AIMessage("", tool_calls=[odd]), ToolMessage("done", tool_call_id="c1")]
+        >>> patch_messages(history).messages is history
+        True
+        >>> patch_messages(history, portable=True).messages[0].tool_calls[0]["name"]
+        'bank_wire'
     """
     checked_placeholder(placeholder)
     _check_evidence(evidence)
+    check_flags(portable=portable)
     if not evidence and is_valid(messages):
-        return patch_of(messages, [], ())
-    reading = read_history(as_messages(messages))
-    return patch_reading(reading, placeholder=placeholder, evidence=evidence)
+        patch = patch_of(messages, [], ())
+    else:
+        reading = read_history(as_messages(messages))
+        patch = patch_reading(reading, placeholder=placeholder, evidence=evidence)
+    return portable_form(patch) if portable else patch
 
 
-def validate_messages(messages: Sequence[Any]) -> list[Change]:
+def validate_messages(messages: Sequence[Any], *, portable: bool = False) -> list[Change]:
     """List what is wrong with a history: the changes that `patch_messages` would make.
 
     A placeholder of another package is no defect, unless the call has a real result too.
@@ -107,6 +126,7 @@ def validate_messages(messages: Sequence[Any]) -> list[Change]:
     Args:
         messages: The history: LangChain messages, or dicts, tuples and strings that LangGraph
             accepts as messages. It is not changed.
+        portable: Whether to list also what only some providers refuse. Default: False.
 
     Returns:
         The changes, each with the defect that it repairs, in the order of the history; an empty
@@ -123,7 +143,7 @@ def validate_messages(messages: Sequence[Any]) -> list[Change]:
         >>> found.defect, found.index, found.name
         ('dangling', 0, 'wire')
     """
-    return list(patch_messages(messages).changes)
+    return list(patch_messages(messages, portable=portable).changes)
 
 
 # --- for the packages that search for evidence ---------------------------------------------

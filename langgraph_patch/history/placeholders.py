@@ -1,8 +1,7 @@
 """Placeholders: the `ToolMessage`s of calls without a result, and how they are recognised.
 
-A placeholder states what the records support and nothing more (`texts`). It has a public
-marker (`PLACEHOLDER_KEY`), so that a real result can replace it later, and an id that is derived
-from its call, so that the same history always gives the same placeholder.
+A placeholder has a public marker (`PLACEHOLDER_KEY`), so that a real result can replace it later.
+`repair` writes them.
 """
 
 from __future__ import annotations
@@ -14,21 +13,14 @@ from typing import Any, TypeAlias
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.fields import PLACEHOLDER_KEY, digest_of
-from langgraph_patch.history.texts import (
-    CAUSES,
-    Cause,
-    DanglingCall,
-    Finding,
-    default_text,
-    not_kept_text,
-)
+from langgraph_patch.history.fields import PLACEHOLDER_KEY
+from langgraph_patch.history.findings import CAUSES, Cause, DanglingCall, Finding
 
 Placeholder: TypeAlias = str | Mapping[Cause, str] | Callable[[DanglingCall], "str | ToolMessage"]
 """An application's own content of placeholders: one text, a text per cause, or a callable."""
 
 
-# --- writing -------------------------------------------------------------------------------
+# --- the option ----------------------------------------------------------------------------
 
 
 def checked_placeholder(placeholder: Placeholder | None) -> Placeholder | None:
@@ -47,80 +39,7 @@ def checked_placeholder(placeholder: Placeholder | None) -> Placeholder | None:
     return placeholder
 
 
-def make_placeholder(
-    call: DanglingCall,
-    ordinal: int,
-    placeholder: Placeholder | None,
-    *,
-    human_follows: bool,
-    look_again: bool | str,
-) -> ToolMessage:
-    """The placeholder for `call`.
-
-    Args:
-        call: The call without a result.
-        ordinal: The position of the call in its message; part of the placeholder's id.
-        placeholder: The application's own content. None: the default text of the cause.
-        human_follows: Whether a human message comes before the next message of the model.
-        look_again: Whether the next turn searches once more, or the id of the checkpoint from
-            which it does.
-
-    Raises:
-        OptionError: If the application's callable returns neither a str nor a `ToolMessage`.
-    """
-    marker: dict[str, Any] = {"cause": call.cause}
-    if call.cause == "malformed" and call.error is not None:
-        marker["arguments"] = call.error
-    if call.inner:
-        marker["inner"] = len(call.inner)
-    if look_again:
-        marker["look_again"] = look_again
-    content = _own_content(call, placeholder)
-    if content is None:
-        content = default_text(call, human_follows=human_follows)
-    call_id = call.tool_call_id
-    if isinstance(content, str):
-        content = ToolMessage(content, name=call.name, status="error", tool_call_id=call_id)
-    digest = digest_of("placeholder", call.message.id, call_id, ordinal)
-    return _marked(content, marker, id=f"patch-{digest[:32]}", tool_call_id=call_id)
-
-
-def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMessage | None:
-    """The application's own content, in whose texts `{name}` and `{id}` are replaced."""
-    if callable(placeholder):
-        content = placeholder(call)
-        if not isinstance(content, str | ToolMessage):
-            raise OptionError(
-                f"placeholder callable returned {content!r} for tool call {call.tool_call_id!r}: "
-                f"expected a str or a ToolMessage."
-            )
-        return content
-    text = placeholder.get(call.cause) if isinstance(placeholder, Mapping) else placeholder
-    if text is None:
-        return None
-    return text.replace("{name}", call.name).replace("{id}", call.tool_call_id)
-
-
-def recovered_result(finding: Finding, result: ToolMessage) -> ToolMessage:
-    """A recorded result with its marker, and with a sentence that names what was not kept."""
-    marker: dict[str, Any] = {"cause": "reconciled"} if finding.is_reconciled else {}
-    if not finding.not_kept:
-        return _marked(result, marker) if marker else result
-    sentence = not_kept_text(finding.not_kept, may_be_kept=finding.may_be_kept)
-    content: Any = result.content
-    if isinstance(content, str):
-        content = f"{sentence}\n{content}"
-    else:
-        content = [{"type": "text", "text": sentence}, *content]
-    return _marked(result, {**marker, "not_kept": list(finding.not_kept)}, content=content)
-
-
-def _marked(message: ToolMessage, marker: Mapping[str, Any], **update: Any) -> ToolMessage:
-    extra = {**message.additional_kwargs, PLACEHOLDER_KEY: dict(marker)}
-    return message.model_copy(update={**update, "additional_kwargs": extra})
-
-
-# --- recognising those of this package -----------------------------------------------------
+# --- those of this package -----------------------------------------------------------------
 
 
 def is_placeholder(message: BaseMessage) -> bool:
@@ -185,7 +104,13 @@ def states_nothing(finding: Finding) -> bool:
 def without_look_again(stored: ToolMessage) -> ToolMessage:
     """A placeholder of this package that asks for no other search."""
     marker = {key: value for key, value in _marker_of(stored).items() if key != "look_again"}
-    return _marked(stored, marker)
+    return marked(stored, marker)
+
+
+def marked(message: ToolMessage, marker: Mapping[str, Any], **update: Any) -> ToolMessage:
+    """A copy of a message with a marker, and with other fields."""
+    extra = {**message.additional_kwargs, PLACEHOLDER_KEY: dict(marker)}
+    return message.model_copy(update={**update, "additional_kwargs": extra})
 
 
 def differ_in_marker_only(before: BaseMessage | None, after: BaseMessage | None) -> bool:
@@ -196,7 +121,7 @@ def differ_in_marker_only(before: BaseMessage | None, after: BaseMessage | None)
     return without_marker[0] == without_marker[1]
 
 
-# --- recognising those of others -----------------------------------------------------------
+# --- those of others -----------------------------------------------------------
 
 AGENT_CHAT_UI_TEXT = "Successfully handled tool call."
 HIDDEN_ID = "do-not-render-"

@@ -1,31 +1,40 @@
 """Write a history in the form that every provider's models read, for one request.
 
 It is for a history that was refused also after `refused.repair_refused`: after a change of the
-model, for example. It is never stored.
+model, for example. It is never stored. It is the only place where ids and names of calls change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+import re
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, cast
 
-from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolCall, ToolMessage
+from langchain_core.messages.tool import tool_call
 
-from langgraph_patch.history.calls import computer_call_ids
-from langgraph_patch.history.changes import Change, Patch, change_of, patch_of
+from langgraph_patch.history.calls import Call, computer_call_ids, read_calls
+from langgraph_patch.history.changes import Change, Patch, change_of, joined, patch_of
 from langgraph_patch.history.fields import (
     CUSTOM_OUTPUT,
+    UNKNOWN_TOOL,
     Block,
     blocks_of,
     dicts,
+    digest_of,
     is_v1,
     text_block,
     text_of,
-    valid_name,
 )
-from langgraph_patch.history.refused import tool_name_of
+from langgraph_patch.history.reading import PairedCall, Reading, read_history
+from langgraph_patch.history.refused import repair_refused, tool_name_of
 
 _UNREADABLE = "[{name} was used; this model cannot read it.]"
+
+_RAW_CALLS = ("tool_calls", "function_call")
+"""The keys in `additional_kwargs` of calls in the provider's form: `tool_calls` has them all."""
 
 _SENT_KEYS = ("audio", "reasoning", "reasoning_content", "refusal", "tool_outputs")
 """The keys in `additional_kwargs` that some integrations send, and other providers refuse."""
@@ -35,11 +44,12 @@ def plain_form(messages: Sequence[BaseMessage]) -> Patch:
     r"""Write a history in the form that every provider's models read, for one request.
 
     A message of a model becomes its text and its calls; for an image, or a tool that its provider
-    ran, the text says that it was there. System messages go to the front as one. A name keeps
-    letters, digits, `_` and `-`. Blank text beside calls becomes `""`. Reasoning is left out.
+    ran, the text says that it was there. Each call has an id of its own that every provider
+    accepts, and so has its result. A name keeps letters, digits, `_` and `-`. System messages go to
+    the front as one. Blank text beside calls becomes `""`. Reasoning is left out.
 
     Args:
-        messages: The history; its calls and results are valid. It is not changed.
+        messages: The history; each call has its result behind it. It is not changed.
 
     Returns:
         The patch. If the history has this form, `patch.messages` is `messages` itself.
@@ -56,14 +66,28 @@ def plain_form(messages: Sequence[BaseMessage]) -> Patch:
         >>> print(patch)
         corrected message 1 (foreign); corrected message 2 (foreign)
     """
+    reading = read_history(messages)
+    calls = _plain_calls(reading)
+    own = {p.answer.index: (p.call, call) for p, call in calls.items() if p.answer is not None}
     models = [message for message in messages if isinstance(message, AIMessage)]
     computer_ids = set[str]().union(*map(computer_call_ids, models))
     front = _system_message(messages)
     written: list[BaseMessage] = [] if front is None else [front]
     changes: list[Change] = []
     for index, stored in enumerate(messages):
-        is_system = isinstance(stored, SystemMessage)
-        after = front if is_system else _plain_message(stored, computer_ids)
+        after: BaseMessage | None = stored
+        if is_system := isinstance(stored, SystemMessage):
+            after = front
+        elif (calling := reading.calling_messages.get(index)) is not None:
+            after = _plain_answer(calling.message, [calls[paired] for paired in calling.calls])
+        elif index in own:
+            [result] = reading.stored_results[index]
+            after = _plain_result(result.message, *own[index])
+        elif isinstance(stored, AIMessage):
+            after = _plain_answer(stored, [])
+        elif isinstance(stored, ToolMessage) and stored.tool_call_id in computer_ids:
+            after = None
+        after = after and _with_valid_name(after)
         if after is not None and not is_system:
             written.append(after)
         if after is not stored or (is_system and index):
@@ -71,14 +95,81 @@ def plain_form(messages: Sequence[BaseMessage]) -> Patch:
     return patch_of(messages, written, changes)
 
 
-def _plain_message(message: BaseMessage, computer_ids: Collection[str]) -> BaseMessage | None:
-    """A message in this form; None for the result of a computer call."""
-    if isinstance(message, AIMessage):
-        return _with_valid_name(_plain_answer(message))
-    if isinstance(message, ToolMessage):
-        is_computers = message.tool_call_id in computer_ids
-        return None if is_computers else _with_valid_name(_plain_result(message))
-    return _with_valid_name(message)
+def portable_form(patch: Patch) -> Patch:
+    """A repair, and after it all that a provider may refuse: what says nothing, and the plain form.
+
+    Args:
+        patch: The repair of what is damaged.
+    """
+    whole = joined(patch, repair_refused(patch.messages))
+    return joined(whole, plain_form(whole.messages))
+
+
+def stored_names(messages: Sequence[BaseMessage]) -> Mapping[str, str]:
+    """The stored name of each tool that has another one in the plain form, by that other name.
+
+    Not of one that several tools have there.
+
+    Args:
+        messages: The history as it is stored.
+    """
+    names = {call.name for m in messages if isinstance(m, AIMessage) for call in read_calls(m)}
+    counts = Counter(map(valid_name, names))
+    plain = {valid_name(name): name for name in names if name and valid_name(name) != name}
+    return {other: name for other, name in plain.items() if counts[other] == 1}
+
+
+# --- the ids and names of calls -----------------------------------------------------------------
+
+_VALID_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,40}\Z")
+"""Call ids that every provider accepts: Bedrock's characters and Chat Completions' length."""
+
+_VALID_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+
+_MAX_ID, _MAX_NAME, _DIGEST = 40, 64, 8
+
+
+def valid_name(name: str) -> str:
+    """`name` with invalid characters replaced; the same string if it is valid already."""
+    if _VALID_NAME.match(name):
+        return name
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name[:_MAX_NAME]) or UNKNOWN_TOOL
+
+
+def _plain_calls(reading: Reading) -> dict[PairedCall, ToolCall]:
+    """Each call with an id of its own and a name that every provider accepts.
+
+    The ids use no clock and no randomness, so that the same history gives the same request.
+    """
+    taken = reading.call_ids
+    seen, salts = set[str](), Counter[Hashable]()
+    found: dict[PairedCall, ToolCall] = {}
+    for paired in reading.paired_calls:
+        call, new_id = paired.call, paired.call.id
+        if new_id in seen or not _VALID_ID.match(new_id):
+            new_id = _free_id(paired, taken | seen, salts)
+        seen.add(new_id)
+        # A call without a name has the one that its result names.
+        name = valid_name(call.name or (paired.answer and paired.answer.name) or "")
+        listed = call.tool_call
+        if listed is None or (listed["id"], listed["name"]) != (new_id, name):
+            listed = tool_call(name=name, args=dict(call.args), id=new_id)
+        found[paired] = cast("ToolCall", listed)
+    return found
+
+
+def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashable]) -> str:
+    """An id that no other call has; it starts like the stored one, for readers."""
+    seed = (paired.call.id, paired.calling.message.id, paired.call.ordinal)
+    start = re.sub(r"[^a-zA-Z0-9_.:-]", "_", paired.call.id[: _MAX_ID - _DIGEST - 1]) or "call"
+    while True:
+        found = f"{start}_{digest_of('call', *seed, salts[seed])[:_DIGEST]}"
+        salts[seed] += 1  # calls with equal seeds (messages without ids) do not try a salt twice
+        if found not in taken:
+            return found
+
+
+# --- messages -----------------------------------------------------------------------------------
 
 
 def _system_message(messages: Sequence[BaseMessage]) -> BaseMessage | None:
@@ -93,17 +184,20 @@ def _system_message(messages: Sequence[BaseMessage]) -> BaseMessage | None:
     return _with_valid_name(systems[0].model_copy(update={"content": content}))
 
 
-def _plain_answer(message: AIMessage) -> AIMessage:
+def _plain_answer(message: AIMessage, calls: Sequence[ToolCall]) -> AIMessage:
     """A message of a model as its text and its calls; the same object if it is no more."""
-    extra = {k: v for k, v in message.additional_kwargs.items() if k not in _SENT_KEYS}
+    left_out = (*_SENT_KEYS, *_RAW_CALLS)
+    extra = {k: v for k, v in message.additional_kwargs.items() if k not in left_out}
     text = _plain_text(message)
-    is_plain = text == message.content and not is_v1(message)
-    if is_plain and len(extra) == len(message.additional_kwargs):
+    is_plain = text == message.content and not is_v1(message) and not message.invalid_tool_calls
+    is_listed = len(calls) == len(message.tool_calls) and all(
+        one is other for one, other in zip(calls, message.tool_calls, strict=True)
+    )
+    if is_plain and is_listed and len(extra) == len(message.additional_kwargs):
         return message
     return AIMessage(
         content=text,
-        tool_calls=message.tool_calls,
-        invalid_tool_calls=message.invalid_tool_calls,
+        tool_calls=[*calls],
         additional_kwargs=extra,
         id=message.id,
         name=message.name,
@@ -139,11 +233,17 @@ def _beside(message: AIMessage) -> list[Block]:
     return [*map(Block, beside)]
 
 
-def _plain_result(message: ToolMessage) -> ToolMessage:
-    """A result whose output OpenAI has in a block of its own, as a text."""
+def _plain_result(message: ToolMessage, stored: Call, call: ToolCall) -> ToolMessage:
+    """The result of a call under its id and name, with a text for output in a form of OpenAI's."""
+    update = dict[str, Any]()
     outputs = [b.fields.get("output") for b in blocks_of(message) if b.kind == CUSTOM_OUTPUT]
-    content = "\n".join(map(text_of, outputs))
-    return message.model_copy(update={"content": content}) if outputs else message
+    if outputs:
+        update["content"] = "\n".join(map(text_of, outputs))
+    if message.tool_call_id != call["id"]:
+        update["tool_call_id"] = call["id"]
+    if message.name == stored.name != call["name"]:
+        update["name"] = call["name"]
+    return message.model_copy(update=update) if update else message
 
 
 def _with_valid_name(message: BaseMessage) -> BaseMessage:

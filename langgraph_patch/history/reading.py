@@ -1,4 +1,4 @@
-"""Read a history: its calls and results, which belong together, and the ids that they get.
+"""Read a history: its calls and results, and which belong together.
 
 Providers use ids again, and an id that is used again is another call. So results are paired in
 document order and not by a set of ids:
@@ -7,8 +7,7 @@ document order and not by a set of ids:
    one. One that names no call belongs to the nearest that calls its tool, or any tool.
 2. In that message the tool that it names must be that of the call. A missing name agrees with
    any. A name that no call of this id has agrees if the result stands directly after the message
-   or among its other results. The call may be one that a repair renamed from the id, if the call
-   that kept the id has a result too.
+   or among its other results.
 3. Equally many results as calls that match them pair in order. Fewer results than calls that
    match equally well are paired with none of them.
 4. Placeholders, of this or another package, get the calls that are left.
@@ -21,17 +20,17 @@ A result that is not paired is a duplicate or an orphan.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langgraph_patch.history.calls import Call, computer_call_ids, is_complete, read_calls
-from langgraph_patch.history.fields import VALID_ID, corrected, derived_id, valid_name
+from langgraph_patch.history.fields import corrected
 from langgraph_patch.history.placeholders import is_client_fake, look_again_from
 from langgraph_patch.history.results import Result, read_results
 
@@ -45,7 +44,6 @@ class PairedCall:
     Attributes:
         calling: The message that makes it.
         call: The call as it is stored.
-        new: The call in the repaired history: the same object if its id and its name are valid.
         real: Its real result.
         placeholder: Its placeholder.
         look_again: The checkpoint from which this turn searches once more, because the placeholder
@@ -55,7 +53,6 @@ class PairedCall:
 
     calling: CallingMessage
     call: Call
-    new: Call
     real: Result | None = None
     placeholder: Result | None = None
     look_again: str | None = None
@@ -82,8 +79,8 @@ class PairedCall:
 
     @property
     def label(self) -> str:
-        """The tool that the call names, in the form of a valid name; `""` if it names none."""
-        return valid_name(self.call.name) if self.call.name else ""
+        """The tool that the call names; `""` if it names none."""
+        return self.call.name
 
     @property
     def answer(self) -> Result | None:
@@ -112,10 +109,20 @@ class CallingMessage:
     human_follows: bool = False
 
     @property
-    def stays_unlisted(self) -> bool:
-        """Whether a call stays open, and another one is not in `tool_calls`."""
+    def is_rewritten(self) -> bool:
+        """Whether its calls are written into `tool_calls`: one of them is damaged, and not there.
+
+        Not while a call stays open: what were listed now might be run. A finished call that its
+        provider reads from another place, with its result behind it, stays where it is.
+        """
+        unlisted = [paired for paired in self.calls if paired.call.tool_call is None]
         is_open = any(paired.stays_open for paired in self.calls)
-        return is_open and any(paired.call.tool_call is None for paired in self.calls)
+        return not is_open and not all(map(self._is_read_by_its_provider, unlisted))
+
+    def _is_read_by_its_provider(self, paired: PairedCall) -> bool:
+        answer = paired.answer
+        is_answered = answer is not None and self.has_in_place(answer)
+        return is_answered and is_complete(paired.call)
 
     def has_in_place(self, stored: Result) -> bool:
         """Whether a result is stored directly after this message."""
@@ -164,12 +171,8 @@ class Reading:
 
     @cached_property
     def call_ids(self) -> set[str]:
-        """The ids of all calls: as stored, in the repaired history, and earlier ones."""
-        return {
-            call_id
-            for paired in self.paired_calls
-            for call_id in (paired.new.id, *paired.new.earlier_ids)
-        }
+        """The ids of all calls."""
+        return {paired.call.id for paired in self.paired_calls}
 
     @cached_property
     def message_ids(self) -> set[Hashable | None]:
@@ -182,7 +185,6 @@ def read_history(
     *,
     leaves_open: bool = False,
     look_again: bool = False,
-    used_ids: Iterable[str] = (),
 ) -> Reading:
     """Pair the tool calls and the results of `messages`.
 
@@ -191,7 +193,6 @@ def read_history(
         leaves_open: Whether calls at the end of the history stay without a result. Default: False.
         look_again: Whether to search again for calls with a placeholder that asks for it.
             Default: False.
-        used_ids: Ids that calls of an earlier part of the history have. Default: none.
     """
     reading = Reading(messages, [corrected(message) for message in messages], {}, {})
     computer_calls: set[str] = set()
@@ -201,7 +202,7 @@ def read_history(
             computer_calls |= computer_call_ids(message)
             if calls := read_calls(message, index):
                 calling = reading.calling_messages[index] = CallingMessage(index, message, after)
-                calling.calls = [PairedCall(calling, call, call) for call in calls]
+                calling.calls = [PairedCall(calling, call) for call in calls]
                 computer_calls.difference_update(call.id for call in calls)
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
             pass  # it stays where it is
@@ -211,7 +212,6 @@ def read_history(
                 continue
         after = index
     pair(reading.calling_messages, reading.stored_results)
-    _choose_ids_and_names([*reading.paired_calls], used_ids)
     for calling in reading.calling_messages.values():
         _note_what_follows(calling, reading, leaves_open=leaves_open)
     for paired in reading.paired_calls:
@@ -236,7 +236,6 @@ class _Group:
         names: The tools that calls with this key name, in the whole history.
         own_names: The tools that the calls of this group name.
         calls: The calls that have the id, or call the tool; all calls if the key is None.
-        renamed: The calls that had the id before a repair renamed them.
         results: The results after the message, in the order of the history.
         placeholders: The placeholders among them.
         early: The results directly before the message that belong to no older call.
@@ -245,7 +244,6 @@ class _Group:
     names: set[str]
     own_names: set[str] = field(default_factory=set)
     calls: list[PairedCall] = field(default_factory=list)
-    renamed: list[PairedCall] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     placeholders: list[Result] = field(default_factory=list)
     early: list[Result] = field(default_factory=list)
@@ -255,10 +253,10 @@ def _groups_of(calling: CallingMessage, names: defaultdict[_Key, set[str]]) -> d
     """The groups of a message by their keys; its tools are added to `names`."""
     groups: dict[_Key, _Group] = {}
     for paired in calling.calls:
-        own: set[_Key] = {paired.call.id, (paired.call.name,), None}
-        for key in own.union(paired.call.earlier_ids):
+        own: tuple[_Key, ...] = (paired.call.id, (paired.call.name,), None)
+        for key in own:
             group = groups.setdefault(key, _Group(names[key]))
-            (group.calls if key in own else group.renamed).append(paired)
+            group.calls.append(paired)
             group.own_names.add(paired.label)
             group.names.add(paired.label)
     return groups
@@ -294,10 +292,7 @@ def pair(
         for group in some:
             _assign(_free(group.calls), group.results, group.names)
         for group in some:
-            if all(paired.real is not None for paired in group.calls):
-                _assign(_free(group.renamed), group.results, group.names)
-        for group in some:
-            free = _free([*group.calls, *group.renamed])
+            free = _free(group.calls)
             own_names = {paired.label for paired in free}
             early = [s for s in group.early if s.label in (None, *own_names) or "" in own_names]
             _assign(free, early, own_names)
@@ -388,44 +383,13 @@ def _pair_in_order(
                 break
 
 
-# --- ids and names in the repaired history -------------------------------------------------
-
-
-def _choose_ids_and_names(calls: Sequence[PairedCall], used_ids: Iterable[str]) -> None:
-    """Set the new id and name of each call: unique ids, and names that every provider accepts."""
-    seen = set(used_ids)
-    taken = seen | {paired.call.id for paired in calls}
-    salts: Counter[Hashable] = Counter()
-    for paired in calls:
-        call, new_id, earlier = paired.call, paired.call.id, paired.call.earlier_ids
-        if not VALID_ID.match(call.id) or call.id in seen:
-            new_id, earlier = _free_id(paired, taken, salts), (*earlier, call.id)
-            taken.add(new_id)
-        seen.add(new_id)
-        # A call without a name has the one that its result names.
-        name = valid_name(call.name or (paired.real and paired.real.name) or "")
-        if (new_id, name) != (call.id, call.name):
-            paired.new = replace(call, id=new_id, name=name, earlier_ids=earlier)
-
-
-def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashable]) -> str:
-    seed = (paired.call.id, paired.calling.message.id, paired.call.ordinal)
-    while True:
-        found = derived_id(*seed, salt=salts[seed])
-        salts[seed] += 1  # calls with equal seeds (messages without ids) do not try a salt twice
-        if found not in taken:
-            return found
-
-
 # --- what follows a message with its results -------------------------------------------------
 
 
 def _note_what_follows(calling: CallingMessage, reading: Reading, *, leaves_open: bool) -> None:
     """Note where the results of a message end, and which of its calls stay open there.
 
-    Never one with incomplete arguments: nothing that runs next may run it. While a call stays open,
-    its message keeps its ids and names: what asks a human about the call, or answers it, knows it
-    by these.
+    Never one with incomplete arguments: nothing that runs next may run it.
     """
     following = range(calling.index + 1, len(reading.messages))
     calling.end = next((k for k in following if _separates(k, calling, reading)), following.stop)
@@ -435,9 +399,6 @@ def _note_what_follows(calling: CallingMessage, reading: Reading, *, leaves_open
     for paired in calling.calls:
         is_left = leaves_open and calling.end == following.stop
         paired.stays_open = is_left and paired.answer is None and is_complete(paired.call)
-    if any(paired.stays_open for paired in calling.calls):
-        for paired in calling.calls:
-            paired.new = paired.call
 
 
 def _separates(index: int, calling: CallingMessage, reading: Reading) -> bool:

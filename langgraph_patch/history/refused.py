@@ -99,18 +99,19 @@ def repair_refused(messages: Sequence[BaseMessage], refusal: str = "") -> Patch:
     written: list[BaseMessage] = []
     changes: list[Change] = []
     for index, (stored, message) in enumerate(zip(messages, readings, strict=True)):
-        after: BaseMessage | None = stored
-        defect: DefectKind = "empty"
+        after: BaseMessage | None = message
+        defect: DefectKind = "bad_field"
         if index in empty:
+            defect = "empty"
             after = _with_no_text(message) if index in between else None
         elif isinstance(message, AIMessage) and isinstance(message.content, list):
             blocks = blocks_of(message)
             accepted = [b for b in blocks if index >= turn or not _is_bound(b)]
             results = answered if index < speakers[-1] else None
             whole = _whole_blocks(message, accepted, results, item_ids)
-            defect = "refused_thinking" if whole == accepted else "unfinished"
-            content = [block.stored for block in whole]
-            after = stored if whole == blocks else _with_content(message, content)
+            if whole != blocks:
+                defect = "refused_thinking" if whole == accepted else "unfinished"
+                after = _with_content(message, [block.stored for block in whole])
         written += [] if after is None else [after]
         if after is not stored:
             changes.append(change_of(defect, index, stored, after))

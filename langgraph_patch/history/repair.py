@@ -7,11 +7,14 @@ stored, and every other message is copied. There is a `Change` for every differe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage, FunctionMessage, ToolMessage
 
+from langgraph_patch.errors import OptionError
 from langgraph_patch.history.calls import Call, write_calls
 from langgraph_patch.history.changes import (
     Change,
@@ -21,19 +24,19 @@ from langgraph_patch.history.changes import (
     change_of,
     patch_of,
 )
-from langgraph_patch.history.fields import digest_of
+from langgraph_patch.history.fields import digest_of, is_refused_by_all
+from langgraph_patch.history.findings import Cause, DanglingCall, Evidence, Finding
 from langgraph_patch.history.placeholders import (
     Placeholder,
     is_better,
     is_placeholder,
-    make_placeholder,
-    recovered_result,
+    marked,
     states_nothing,
     without_look_again,
 )
 from langgraph_patch.history.reading import CallingMessage, PairedCall, Reading
-from langgraph_patch.history.results import Result, write_result
-from langgraph_patch.history.texts import Cause, DanglingCall, Evidence, Finding
+from langgraph_patch.history.results import Result, as_result_of
+from langgraph_patch.history.texts import default_text, not_kept_text
 
 
 def patch_reading(
@@ -107,8 +110,8 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
         # stored chunk, which LangChain completed: the call may have run.
         cause, detail = "malformed", "tools_ran" if call.source == "tool_calls" else None
     return DanglingCall(
-        tool_call_id=paired.new.id,
-        name=paired.new.name,
+        tool_call_id=call.id,
+        name=call.name,
         args=call.args,
         cause=cause,
         error=call.raw_args if cause == "malformed" else error,
@@ -117,6 +120,74 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
         detail=detail,
         inner=finding.inner,
     )
+
+
+# --- the results that are written ----------------------------------------------------------
+
+
+def _placeholder(
+    call: DanglingCall,
+    placeholder: Placeholder | None,
+    *,
+    human_follows: bool,
+    look_again: bool | str,
+) -> ToolMessage:
+    """The placeholder for `call`; its id is set later.
+
+    Args:
+        call: The call without a result.
+        placeholder: The application's own content. None: the default text of the cause.
+        human_follows: Whether a human message comes before the next message of the model.
+        look_again: Whether the next turn searches once more, or the id of the checkpoint from
+            which it does.
+
+    Raises:
+        OptionError: If the application's callable returns neither a str nor a `ToolMessage`.
+    """
+    marker: dict[str, Any] = {"cause": call.cause}
+    if call.cause == "malformed" and call.error is not None:
+        marker["arguments"] = call.error
+    if call.inner:
+        marker["inner"] = len(call.inner)
+    if look_again:
+        marker["look_again"] = look_again
+    content = _own_content(call, placeholder)
+    if content is None:
+        content = default_text(call, human_follows=human_follows)
+    call_id = call.tool_call_id
+    if isinstance(content, str):
+        content = ToolMessage(content, name=call.name or None, status="error", tool_call_id=call_id)
+    return marked(content, marker, tool_call_id=call_id)
+
+
+def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMessage | None:
+    """The application's own content, in whose texts `{name}` and `{id}` are replaced."""
+    if callable(placeholder):
+        content = placeholder(call)
+        if not isinstance(content, str | ToolMessage):
+            raise OptionError(
+                f"placeholder callable returned {content!r} for tool call {call.tool_call_id!r}: "
+                f"expected a str or a ToolMessage."
+            )
+        return content
+    text = placeholder.get(call.cause) if isinstance(placeholder, Mapping) else placeholder
+    if text is None:
+        return None
+    return text.replace("{name}", call.name).replace("{id}", call.tool_call_id)
+
+
+def _recovered(finding: Finding, result: ToolMessage) -> ToolMessage:
+    """A recorded result with its marker, and with a sentence that names what was not kept."""
+    marker: dict[str, Any] = {"cause": "reconciled"} if finding.is_reconciled else {}
+    if not finding.not_kept:
+        return marked(result, marker) if marker else result
+    sentence = not_kept_text(finding.not_kept, may_be_kept=finding.may_be_kept)
+    content: Any = result.content
+    if isinstance(content, str):
+        content = f"{sentence}\n{content}"
+    else:
+        content = [{"type": "text", "text": sentence}, *content]
+    return marked(result, {**marker, "not_kept": list(finding.not_kept)}, content=content)
 
 
 # --- writing the messages --------------------------------------------------------------------
@@ -132,6 +203,8 @@ class _Repair:
         placeholder: The application's own content of placeholders, if there is one.
         messages: The messages that are written.
         changes: The differences to the history.
+        own_ids: The ids of the results that the repair wrote anew.
+        salts: How many ids were derived from each call, or from equal ones.
     """
 
     reading: Reading
@@ -139,22 +212,25 @@ class _Repair:
     placeholder: Placeholder | None
     messages: list[BaseMessage] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    own_ids: set[str] = field(default_factory=set)
+    salts: Counter[Hashable] = field(default_factory=Counter)
 
     def write(self, index: int, stored: BaseMessage) -> None:
         """Write one message of the history, with the results of its calls."""
-        message = self.reading.corrected[index]
-        if message is not stored:
+        message = stored
+        if is_refused_by_all(stored):
+            message = self.reading.corrected[index]
             self.changes.append(change_of("bad_field", index, stored, message))
         if (calling := self.reading.calling_messages.get(index)) is not None:
-            self._write_with_results(calling)
+            self._write_with_results(calling, message)
         elif (results := self.reading.stored_results.get(index)) is not None:
             self._write_without_results(results)
         else:
             self.messages.append(message)
 
-    def _write_with_results(self, calling: CallingMessage) -> None:
+    def _write_with_results(self, calling: CallingMessage, message: BaseMessage) -> None:
         """A message that calls tools, and the result of each of its calls."""
-        self._write_calls(calling)
+        self.messages.append(self._with_calls(calling) if calling.is_rewritten else message)
         findings = {p: _finding_to_write(p, self.evidence) for p in calling.calls}
         for paired in _in_order_of_results(calling, findings):
             if (finding := findings[paired]) is not None:
@@ -162,44 +238,32 @@ class _Repair:
             elif (answer := paired.answer) is not None:
                 self._write_answer(paired, answer)
 
-    def _write_calls(self, calling: CallingMessage) -> None:
-        """The message with its calls in `tool_calls`, under valid ids and names."""
-        stored, calls = calling.message, calling.calls
-        message = stored
-        is_written = any(p.new is not p.call or p.call.tool_call is None for p in calls)
-        if is_written and not calling.stays_unlisted:
-            message = write_calls(stored, [(p.call, p.new) for p in calls])
-            for paired in calls:
-                call, new = paired.call, paired.new
-                if call.tool_call is None:
-                    self._add("promoted", _defect_of(call, "unlisted"), paired, stored, message)
-                if call.id != new.id:
-                    self._add("renamed", "bad_id", paired, stored, message)
-                if call.name != new.name:
-                    self._add("renamed", "bad_name", paired, stored, message)
-        self.messages.append(message)
+    def _with_calls(self, calling: CallingMessage) -> BaseMessage:
+        """The message with its calls in `tool_calls`."""
+        stored, calls = calling.message, [paired.call for paired in calling.calls]
+        message = write_calls(stored, calls)
+        for paired in calling.calls:
+            if paired.call.tool_call is None:
+                defect = _defect_of(paired.call, "unlisted")
+                self._add("promoted", defect, paired, stored, message)
+        return message
 
     def _write_answer(self, paired: PairedCall, answer: Result) -> None:
         """The stored answer of a call."""
-        before, stored, call = self.reading.messages[answer.index], answer.message, paired.call
-        is_converted = not isinstance(before, ToolMessage)
-        message = write_result(stored, call, paired.new)
-        if is_converted and not message.id:
-            message = _with_own_id(message, paired)
-        self.messages.append(message)
-        kind: ChangeKind = "renamed"
-        defect: DefectKind = "bad_name"
-        if is_converted:
-            kind, defect = "converted", "wrong_role"
-        elif not paired.calling.has_in_place(answer):
-            kind, defect = "moved", "misplaced"
-        elif message is stored or paired.new is not call:
-            return  # the change of the call is all
-        elif stored.tool_call_id != call.id:
-            defect = "bad_id"  # it names an earlier id of the call
-        elif message.content != stored.content:
-            kind, defect = "converted", "wrong_role"
-        self._add(kind, defect, paired, before, message, index=answer.index)
+        before: BaseMessage = self.reading.messages[answer.index]
+        is_in_place = paired.calling.has_in_place(answer)
+        is_read = isinstance(before, ToolMessage) or _is_of_raw_call(before, paired)
+        message = answer.message if is_refused_by_all(before) else before
+        if is_read and is_in_place:
+            self.messages.append(message)
+        elif isinstance(before, ToolMessage):
+            self.messages.append(message)
+            self._add("moved", "misplaced", paired, before, message, index=answer.index)
+        else:
+            own = as_result_of(paired.call, answer.message)
+            own = own if own.id else own.model_copy(update={"id": self._own_id("result", paired)})
+            self.messages.append(own)
+            self._add("converted", "wrong_role", paired, before, own, index=answer.index)
 
     def _write_new(self, paired: PairedCall, finding: Finding) -> None:
         """The recorded result of a call, else a placeholder."""
@@ -208,28 +272,51 @@ class _Repair:
         kind: ChangeKind = "inserted"
         cause: Cause | None = None
         if finding.result is not None:
-            kind, message = "recovered", recovered_result(finding, finding.result)
-            replaces_itself = before is not None and before.id == message.id
-            is_taken = message.id in self.reading.message_ids and not replaces_itself
-            if message.id is None or is_taken:
-                message = _with_own_id(message, paired)
+            kind, message = "recovered", _recovered(finding, finding.result)
+            if message.id is None or self._is_taken(message.id, before):
+                own_id = self._own_id("result", paired, before)
+                message = message.model_copy(update={"id": own_id})
+            self.own_ids.add(str(message.id))
         elif paired.stated is not None and states_nothing(finding):
             # Another search found no more than it states.
             message = without_look_again(paired.stated)
         else:
             call = _dangling_call(paired, finding)
             cause = call.cause
-            message = make_placeholder(
+            message = _placeholder(
                 call,
-                paired.call.ordinal,
                 self.placeholder,
                 human_follows=paired.calling.human_follows,
                 look_again=cause != "malformed" and finding.look_again,
             )
-        message = write_result(message, paired.call, paired.new)
+            own_id = self._own_id("placeholder", paired, before)
+            message = message.model_copy(update={"id": own_id})
+        message = as_result_of(paired.call, message)
         self.messages.append(message)
         defect = "superseded" if before is not None else _defect_of(paired.call, "dangling")
         self._add(kind, defect, paired, before, message, cause=cause)
+
+    def _own_id(self, kind: str, paired: PairedCall, replaced: BaseMessage | None = None) -> str:
+        """An id that is derived from a call, and that no other message has.
+
+        The same history always gives the same ids. A salt tells calls with one id apart, whose
+        messages have none.
+        """
+        seed = (kind, paired.calling.message.id, paired.call.id, paired.call.ordinal)
+        start = "patch" if kind == "placeholder" else kind
+        while True:
+            salt = [self.salts[seed]] if self.salts[seed] else []
+            self.salts[seed] += 1  # equal calls do not try a salt twice
+            own_id = f"{start}-{digest_of(*seed, *salt)[:32]}"
+            if not self._is_taken(own_id, replaced):
+                break
+        self.own_ids.add(own_id)
+        return own_id
+
+    def _is_taken(self, message_id: str, replaced: BaseMessage | None) -> bool:
+        """Whether another message has an id than the one that is replaced."""
+        is_own = replaced is not None and replaced.id == message_id
+        return message_id in self.own_ids or (message_id in self.reading.message_ids and not is_own)
 
     def _write_without_results(self, results: Sequence[Result]) -> None:
         """What remains of a message: each result is written after its call, or dropped."""
@@ -261,8 +348,15 @@ class _Repair:
     ) -> None:
         """Note a change of a call, or of its result if that has an index."""
         place = paired.call.index if index is None else index
-        new = paired.new
-        self.changes.append(Change(kind, defect, place, new.id, new.name, cause, before, after))
+        call = paired.call
+        self.changes.append(Change(kind, defect, place, call.id, call.name, cause, before, after))
+
+
+def _is_of_raw_call(message: BaseMessage, paired: PairedCall) -> bool:
+    """Whether a message is the answer to a `function_call`, the form that OpenAI had first."""
+    is_raw = paired.call.source == "additional_kwargs"
+    has_others = "tool_calls" in paired.calling.message.additional_kwargs
+    return isinstance(message, FunctionMessage) and is_raw and not has_others
 
 
 def _defect_of(call: Call, defect: DefectKind) -> DefectKind:
@@ -275,14 +369,16 @@ def _in_order_of_results(
 ) -> Sequence[PairedCall]:
     """The calls in the order of their results in the repaired history.
 
-    Stored results keep their order and come first. If the message calls one tool twice, results
-    come in the order of the calls: Gemini gets names and no ids, so order is all it has.
+    Stored results keep their order and come first. If the message calls one tool twice, or has one
+    id twice, results come in the order of the calls: Gemini gets names and no ids, so order is all
+    it has.
     """
     calls = calling.calls
-    same_names = len({paired.new.name for paired in calls}) < len(calls)
+    names, ids = ({p.call.name for p in calls}, {p.call.id for p in calls})
+    are_alike = min(len(names), len(ids)) < len(calls)
     stored = [p.answer for p in calls if p.answer is not None and findings[p] is None]
     in_place = all(map(calling.has_in_place, stored))
-    if same_names and (any(findings.values()) or not in_place):
+    if are_alike and (any(findings.values()) or not in_place):
         return calls
 
     def position(paired: PairedCall) -> tuple[int, int, int]:
@@ -292,9 +388,3 @@ def _in_order_of_results(
         return int(answer.index < calling.index), answer.index, answer.part
 
     return sorted(calls, key=position)
-
-
-def _with_own_id(message: ToolMessage, paired: PairedCall) -> ToolMessage:
-    """A result that has no id, or one that another message has, with an id that is derived."""
-    digest = digest_of("result", paired.calling.message.id, paired.new.id, paired.call.ordinal)
-    return message.model_copy(update={"id": f"result-{digest[:32]}"})

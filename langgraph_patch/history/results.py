@@ -23,11 +23,9 @@ from langgraph_patch.history.calls import Call
 from langgraph_patch.history.fields import (
     CUSTOM_CALL,
     CUSTOM_OUTPUT,
-    VALID_NAME,
     blocks_of,
     dicts,
     text_of,
-    valid_name,
 )
 from langgraph_patch.history.placeholders import is_synthetic
 
@@ -60,8 +58,8 @@ class Result:
 
     @property
     def label(self) -> str | None:
-        """The tool that the result names, in the form of a valid name; None if it names none."""
-        return valid_name(self.name) if self.name else None
+        """The tool that the result names; None if it names none."""
+        return self.name or None
 
 
 # --- reading -------------------------------------------------------------------------------
@@ -135,29 +133,25 @@ def _content_of(stored: Any) -> Any:
 # --- writing -------------------------------------------------------------------------------
 
 
-def write_result(message: ToolMessage, stored: Call, new: Call) -> ToolMessage:
-    """`message` as the result of a call under its new id and name.
+def as_result_of(call: Call, message: ToolMessage) -> ToolMessage:
+    """A new `ToolMessage` as the result of a call, which it names.
 
     The result of a custom tool call (OpenAI's Responses API: free text in, free text out)
     becomes a block of its own type; plain text would be the result of a function call.
 
     Args:
+        call: The call.
         message: The result; it is not changed.
-        stored: The call as it is stored.
-        new: The call as it is written.
 
     Returns:
         The same object if nothing has to change, else a copy.
     """
-    name, update = message.name, dict[str, Any]()
+    update = dict[str, Any]()
     is_output = any(block.kind == CUSTOM_OUTPUT for block in blocks_of(message))
-    if stored.block_type == CUSTOM_CALL and not is_output:
+    if call.block_type == CUSTOM_CALL and not is_output:
         # Integrations send only the first block; all blocks are kept.
         others = message.content if isinstance(message.content, list) else []
         update["content"] = [{"type": CUSTOM_OUTPUT, "output": str(message.text)}, *others]
-    if message.tool_call_id != new.id:
-        update["tool_call_id"] = new.id
-    is_of_call = name == stored.name or not VALID_NAME.match(name or "x")
-    if name is not None and name != new.name and is_of_call:
-        update["name"] = new.name
+    if message.tool_call_id != call.id:
+        update["tool_call_id"] = call.id
     return message.model_copy(update=update) if update else message

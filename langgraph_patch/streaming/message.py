@@ -18,7 +18,7 @@ from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_
 
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.calls import complete_args
-from langgraph_patch.history.fields import CALL_BLOCKS, Block, blocks_of, derived_id
+from langgraph_patch.history.fields import CALL_BLOCKS, Block, blocks_of, digest_of
 from langgraph_patch.history.streamed_calls import REASON_KEYS, group_call_chunks
 from langgraph_patch.streaming.streams import open_stream
 
@@ -245,13 +245,18 @@ def _parsed_calls(
     listed = [raw for raw in merged if raw.get("id") or raw.get("name") or raw.get("args")]
     for place, raw in enumerate(listed):
         name, text = raw.get("name"), raw.get("args") or ""
-        call_id = raw.get("id") or derived_id("", message_id, place)
+        call_id = raw.get("id") or _derived_id(message_id, place)
         args = complete_args(text) if text or ended else None
         if name and args is not None:
             calls.append(tool_call(name=name, args=args, id=call_id))
         else:
             invalid.append(invalid_tool_call(name=name, args=text, id=call_id, error=_INCOMPLETE))
     return calls, invalid
+
+
+def _derived_id(message_id: str | None, place: int) -> str:
+    """An id for a call that has none, from its message and its place: always the same one."""
+    return f"call_{digest_of('call', message_id, place)[:8]}"
 
 
 # --- content blocks --------------------------------------------------------------------

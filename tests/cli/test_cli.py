@@ -21,7 +21,7 @@ from kit import calls
 from langgraph_patch import patch_messages, threads
 from langgraph_patch.cli import commands, main, output
 from langgraph_patch.cli.output import count_report, database_name, summary
-from langgraph_patch.history.texts import Finding
+from langgraph_patch.history.findings import Finding
 from langgraph_patch.threads import ThreadReport, repair_thread
 from langgraph_patch.threads.opening import open_database
 from langgraph_patch.threads.scan import scan_selected

@@ -6,7 +6,8 @@ from itertools import product
 import pytest
 from langchain_core.messages import AIMessage
 
-from langgraph_patch.history.texts import CAUSES, DanglingCall, default_text
+from langgraph_patch.history.findings import CAUSES, DanglingCall
+from langgraph_patch.history.texts import default_text
 from support.paths import PAGES, ROOT, SITE, run_page
 
 ELSEWHERE = {"how-to/postgresql", "how-to/server", "how-to/wrap-an-agent"}

@@ -34,7 +34,7 @@ from kit import Agent, DeltaChannel, StrictModel, calls
 from langgraph_patch import with_patching
 from langgraph_patch.evidence.effects import Effects, one_write_each, settle
 from langgraph_patch.evidence.superstep import Task
-from langgraph_patch.history.texts import Finding
+from langgraph_patch.history.findings import Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.supersteps import ASKS, GO, MORE, Thread, made, news, ran, result, sent
 

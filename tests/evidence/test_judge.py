@@ -116,7 +116,6 @@ def also(message: AIMessage) -> dict[str, Any]:
 RESULTS: dict[str, tuple[Any, ...]] = {
     "a result of another tool": (MAIL, "unknown", ran("tools", result("x", name="wire"))),
     "a call without a name": (made(":c1"), "sent", ran("tools", SENT)),
-    "a name that a provider refuses": (made("ma il:c1"), "x", ran("t", result("x", name="ma_il"))),
     "stored, and removed again": (MAIL, "unknown", ran("x", history=[GO, MAIL, SENT]), news(MAIL)),
     "written by a client": (MAIL, "unknown", ran("x", others=[(CLIENT, "messages", [SENT])])),
     "returned by a `@task`": (MAIL, "sent", ran("x", others=[(CLIENT, RETURN, SENT)])),

@@ -47,7 +47,7 @@ def test_a_tool_with_any_name_is_approved(name: str):
         return "paid"
 
     tool = StructuredTool.from_function(pay, name=name)
-    model = StrictModel(script=[call(name, "c1", 5)], any_names=True)
+    model = StrictModel(script=[call(name, "c1", 5)])
     approval = HumanInTheLoopMiddleware(interrupt_on={name: True})
     agent: Any = create_agent(model, [tool], middleware=[approval], checkpointer=InMemorySaver())
     agent = with_patching(agent)
@@ -68,7 +68,7 @@ def test_a_function_that_runs_tools_reads_the_ids_of_the_model(ids: tuple[str, s
         found = [ToolMessage(f"paid {c['args']['amount']}", tool_call_id=c["id"]) for c in calls]
         return {"messages": found}
 
-    model = StrictModel(any_names=True)
+    model = StrictModel()
     model.script = [call("pay", ids[0], 5), AIMessage("done"), call("pay", ids[1], 6)]
     builder = loop(model, [])
     builder.nodes.pop("tools")

@@ -205,9 +205,9 @@ RECORDED = ToolMessage("r", tool_call_id="c1", id="t1", name="mail")
 
 DAMAGED: dict[str, tuple[list[Any], list[str]]] = {
     "human content None": ([with_field(GO, content=None)], ["human: "]),
-    "invalid calls None": (
-        [GO, with_field(CALL, invalid_tool_calls=None), RECORDED],
-        ["human: go", "ai c1: ", "tool c1: r"],
+    "content a number": (
+        [GO, with_field(CALL, content=7), RECORDED],
+        ["human: go", "ai c1: 7", "tool c1: r"],
     ),
     "result id None": (
         [GO, CALL, with_field(RECORDED, tool_call_id=None)],
@@ -222,7 +222,7 @@ DAMAGED: dict[str, tuple[list[Any], list[str]]] = {
     ("name", "kind", "asynchronous"),
     [
         ("human content None", "create_agent", True),
-        ("invalid calls None", "hand_built", False),
+        ("content a number", "hand_built", False),
         ("result id None", "create_agent", False),
         ("result id None", "hand_built", True),
     ],

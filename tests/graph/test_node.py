@@ -117,21 +117,6 @@ def test_a_node_that_only_repairs(place: str, model: str, *, asynchronous: bool)
     assert "custom" not in chunks
 
 
-@pytest.mark.parametrize(("place", "answered"), [("patch_tool_calls", True), ("node1", False)])
-def test_calls_that_get_other_ids(place: str, *, answered: bool):
-    """They are edited in their places; clients see the new messages."""
-    it, long = repairing(place), "c" * 60
-    made = calls(("look", {}), id="a1")
-    made.tool_calls[0]["id"] = long
-    results = [ToolMessage("r", tool_call_id=long, id="t1")] if answered else []
-    it.graph.update_state(it.config, {"messages": [made, *results]}, as_node=START)
-    chunks = it.stream({"messages": [HELLO]})
-    after = it.history
-    assert [m.id for m in after if m is not after[1]] == ["a1", "hello", "a2"]
-    assert after[1].tool_call_id == after[0].tool_calls[0]["id"] != long
-    assert {place: {"messages": [] if answered else after[1:2]}} in chunks
-
-
 @pytest.mark.parametrize("damage", ["an orphan", "a mark that is settled"])
 def test_a_repair_that_adds_nothing(damage: str):
     """A dropped result and a placeholder that lost its mark: an empty list, never None."""

@@ -20,7 +20,7 @@ from support.histories import (
     result,
     with_field,
 )
-from support.placeholder_texts import INCOMPLETE
+from support.placeholder_texts import INCOMPLETE, UNKNOWN
 
 TOOL_USE = {"type": "tool_use", "id": "c1", "name": "t", "input": {"a": 1}}
 ARGS = '{"a": 1}'
@@ -84,7 +84,7 @@ def test_a_call_is_read_wherever_it_is():
     """Its source, arguments, incomplete arguments and block; it is read once."""
     for name, (message, source, args, raw_args, block_type) in READ.items():
         (call,) = read_calls(message, 3)
-        assert (call.id, call.name, call.key, call.earlier_ids) == ("c1", "t", (3, 0), ()), name
+        assert (call.id, call.name, call.key) == ("c1", "t", (3, 0)), name
         found = call.source, call.args, call.raw_args, call.block_type
         assert found == (source, args, raw_args, block_type), name
         is_whole = message.tool_calls and message.tool_calls[0]["args"] == args and not raw_args
@@ -134,13 +134,18 @@ def test_calls_that_are_only_in_the_raw_form():
 
 
 def test_a_legacy_function_call():
-    """It has no id: one is derived, and the raw form is removed, or it would be sent twice."""
+    """OpenAI reads it with its `FunctionMessage`; if it is listed, the raw form is removed."""
     raw = AIMessage("", additional_kwargs={"function_call": {"name": "t", "arguments": '{"a": 1}'}})
-    message, answer = repaired([raw, FunctionMessage("r", name="t")])
-    (call,) = message.tool_calls
-    assert message == ai(("t", call["id"], A))
-    assert answer == result("r", call["id"], name="t", id="result")
-    assert kinds([raw, H("z")]) == ["promoted", "renamed", "inserted"]
+    answer = FunctionMessage("r", name="t")
+    assert is_quiet([raw, answer, H("z")])
+    moved = [ai(("t", "", A)), result("r", "", name="t", id="result"), H("z")]
+    assert repaired([raw, H("z"), answer]) == moved
+    assert repaired([raw, H("z")]) == [
+        ai(("t", "", A)),
+        made("", UNKNOWN.format("t", "(none)")),
+        H("z"),
+    ]
+    assert defects([raw_only([raw_of("{}")]), answer]) == ["wrong_role"]
 
 
 def test_malformed_arguments():
@@ -200,80 +205,35 @@ def test_the_result_of_a_computer_call_stays():
     assert is_quiet([message, screen, ai("k1"), result("r", "k1"), H("x")])
 
 
-# --- writing: a new id or name is written everywhere where a call has it ----------------------
-
-SIGNATURES = "__gemini_function_call_thought_signatures__"
-THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
-REASONING = {"type": "reasoning", "id": "rs_1", "summary": []}
-TEXT = {"type": "text", "text": "a."}
+# --- writing ------------------------------------------------------------------------------------
 
 
-def block(kind, call_id="c 1", **fields):
-    """A content block that calls `no good`."""
-    key = "call_id" if kind in ("function_call", "custom_tool_call") else "id"
-    return {"type": kind, key: call_id, "name": fields.pop("name", "no good"), **fields}
+def test_only_what_is_damaged_is_written_into_a_message():
+    """Thoughts, signatures, maps and blocks of other calls are the same; raw copies go."""
+    blocks = [{"type": "thinking", "thinking": "hm", "signature": "sig=="}, TOOL_USE]
+    cut = {**TOOL_USE, "id": "c2", "input": {}, "partial_json": '{"a'}
+    extra = {"maps": {"c1": "s=="}, "tool_calls": [{"id": "c1"}], "function_call": {"name": "t"}}
+    message = AIMessage(
+        [*blocks, cut],
+        tool_calls=[call_of("t", "c1", A)],
+        invalid_tool_calls=[invalid_of('{"a', "c2")],
+        additional_kwargs=extra,
+    )
+    found = repaired([message, result("r")])[0]
+    whole = {key: value for key, value in cut.items() if key != "partial_json"}
+    assert found.content == [*blocks, whole]
+    assert found.additional_kwargs == {"maps": {"c1": "s=="}}
+    assert found.tool_calls == [call_of("t", "c1", A), call_of("t", "c2")]
 
 
-def wrapped(inner):
-    """A block in LangChain's v1 content."""
-    return {"type": "non_standard", "value": inner}
-
-
-BLOCKS = [
-    lambda c, n: block("tool_use", c, name=n, input={}, cache={"x": 1}),
-    lambda c, n: block("function_call", c, name=n, arguments="{}", id="fc_1"),
-    lambda c, n: wrapped(block("custom_tool_call", c, name=n, input="ls")),
-]
-
-
-def test_a_block_gets_the_new_id_and_name_and_nothing_else_changes():
-    """Thoughts and signatures are byte-identical; of a valid call the message is the same."""
-    valid = ai("c1", content=[THINKING, TEXT])
-    assert patch_messages([valid]).messages[0] is valid
-    for make in BLOCKS:
-        content = [THINKING, "text", REASONING, make("c 1", "no good"), {"no": "type"}]
-        found = repaired([ai(("no good", "c 1"), content=content)])[0]
-        (call,) = found.tool_calls
-        assert call["name"] == "no_good"
-        assert call["id"].startswith("c_1_")
-        content[3] = make(call["id"], "no_good")
-        assert found.content == content
-    blocks = [block("tool_use", "c1", name="t", input={"k": k}) for k in (1, 2)]
-    found = repaired([ai(("t", "c1", {"k": 1}), ("t", "c1", {"k": 2}), content=blocks)])[0]
-    assert found.content == [blocks[0], {**blocks[1], "id": found.tool_calls[1]["id"]}]
-
-
-def test_the_maps_by_call_id_get_the_new_id_and_the_raw_form_goes():
-    """Gemini's signatures; other maps and values stay as they are."""
-    extra = {
-        SIGNATURES: {"c 1": "s==", "c9": "s9"},
-        "other": {"x": "c 1"},
-        "tool_calls": [{"id": "c 1"}, {"id": "c 2"}],
-        "function_call": {"name": "no good"},
-        "refusal": None,
-    }
-    found = repaired([ai(("no good", "c 1"), "c 2", additional_kwargs=extra)])[0]
-    assert found.additional_kwargs == {
-        SIGNATURES: {found.tool_calls[0]["id"]: "s==", "c9": "s9"},
-        "other": {"x": "c 1"},
-        "refusal": None,
-    }
-
-
-def test_the_signature_of_an_id_that_two_calls_share_is_of_both():
-    """The call that keeps the id keeps its signature too."""
-    message = ai("c1", ("u", "c1"), "", additional_kwargs={SIGNATURES: {"c1": "s", "": "e"}})
-    found = repaired([message])[0]
-    new_id = found.tool_calls[1]["id"]
-    assert found.additional_kwargs == {SIGNATURES: {"c1": "s", new_id: "s", "": "e"}}
-
-
-def test_a_renamed_chunk_says_the_same_in_its_pieces():
+def test_a_chunk_says_the_same_in_its_pieces():
     """As LangChain writes them, whatever the arguments hold."""
-    odd = call_of("t", "c 1", {"a": {1, 2}})
+    odd = call_of("t", "c1", {"a": {1, 2}})
     stored = with_field(AIMessageChunk(content="", id="a1"), tool_calls=[odd])
+    stored = with_field(stored, invalid_tool_calls=[invalid_of("{", "c2")])
     found = patch_messages([stored]).messages[0]
-    [piece] = found.tool_call_chunks
-    assert (piece["id"], piece["name"]) == (found.tool_calls[0]["id"], "t")
-    assert (piece["args"], piece["index"]) == ('{"a": "{1, 2}"}', None)
-    assert found.tool_calls[0]["args"] == odd["args"]
+    assert [(p["id"], p["args"]) for p in found.tool_call_chunks] == [
+        ("c1", '{"a": "{1, 2}"}'),
+        ("c2", "{}"),
+    ]
+    assert found.tool_calls[0] is odd

@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch import Change, patch_messages, validate_messages
 from langgraph_patch.history.fields import corrected
+from langgraph_patch.history.refused import repair_refused
 from support.histories import H, ai, result, with_field
 from support.strict import refuse
 
@@ -44,20 +45,31 @@ def test_each_field_gets_a_valid_value():
         assert type(found) is type(message)
         assert found.__dict__ == {**valid.__dict__, field: expected}
         assert corrected(found) is found
-        assert validate_messages([message, H("x")])
-        refuse(patch_messages([message, H("x")]).messages)
+        assert bool(validate_messages([message, H("x")])) is (valid is not MODEL)
+        assert validate_messages([message, H("x")], portable=True)
+        refuse(patch_messages([message, H("x")], portable=True).messages, portable=True)
         assert message.__dict__ == before
     assert corrected(same := with_field(HUMAN, id=UUID(int=7))) is same
 
 
 def test_a_correction_in_a_history():
     """It is reported with the message before and after, which stays in its place."""
-    message = with_field(HUMAN, content=None)
+    message = with_field(HUMAN, content=7)
     patch = patch_messages([message, H("x")])
-    assert patch.messages == [H("", id="m"), H("x")]
+    assert patch.messages == [H("7", id="m"), H("x")]
     [change] = patch.changes
     assert change == Change("corrected", "bad_field", 0, "", None, None, message, patch.messages[0])
     assert str(change) == "corrected message 0 (HumanMessage)"
+
+
+def test_no_content_is_a_form_of_openai():
+    """A message that only calls tools has none there: it is corrected after a refusal alone."""
+    message = with_field(ai("c1"), content=None, invalid_tool_calls=None)
+    history = [message, result("r"), H("x")]
+    assert patch_messages(history).messages is history
+    patch = repair_refused(history)
+    assert patch.messages == [ai("c1"), *history[1:]]
+    assert [change.defect for change in patch.changes] == ["bad_field"]
 
 
 def test_a_result_that_names_no_call_is_an_orphan():

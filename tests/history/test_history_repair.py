@@ -8,9 +8,9 @@ from langchain_core.messages import AIMessage, SystemMessage
 from kit import StrictModel
 from langgraph_patch import Change, patch_messages, with_patching
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
+from langgraph_patch.history.findings import Finding
 from langgraph_patch.history.patch import changes_history, read_if_damaged
 from langgraph_patch.history.repair import patch_reading
-from langgraph_patch.history.texts import Finding
 from support.histories import (
     H,
     ai,
@@ -55,16 +55,10 @@ def test_results_keep_their_order_and_come_before_new_placeholders():
 def test_a_message_between_call_and_result():
     """The real result is moved to its call; the message stays, behind it; the report is full."""
     stored = result("r", "c 1", id="x")
-    history = [ai("c 1", id="a1"), X, stored]
-    patch = patch_messages(history)
-    message, answer, between = patch.messages
-    new_id = message.tool_calls[0]["id"]
-    assert (answer, between) == (result("r", new_id, id="x"), X)
-    assert patch.changes == (
-        Change("renamed", "bad_id", 0, new_id, "t", None, history[0], message),
-        Change("moved", "misplaced", 2, new_id, "t", None, stored, answer),
-    )
-    assert str(patch) == f"renamed 't' {new_id!r}; moved 't' {new_id!r}"
+    patch = patch_messages([ai("c 1", id="a1"), X, stored])
+    assert patch.messages == [ai("c 1", id="a1"), stored, X]
+    assert patch.changes == (Change("moved", "misplaced", 2, "c 1", "t", None, stored, stored),)
+    assert str(patch) == "moved 't' 'c 1'"
 
 
 def test_an_agent_that_summarises_goes_on():
@@ -83,10 +77,22 @@ def test_a_recorded_result_without_an_id_of_its_own_gets_one():
     found = patch_messages(history, evidence=evidence).messages[2:]
     expected = [
         "result-a94edda4db03e632d1eb0f4de9774861",
-        "result-624ab9df0439ffd92ff50832c70aec21",
+        "result-32602ba0228b5cac4fdd82a37a4cfaed",
     ]
     assert [message.id for message in found] == expected
-    assert [message.tool_call_id for message in found] == ["c1", "c1_cd2ffd48"]
+    assert [message.tool_call_id for message in found] == ["c1", "c1"]
+
+
+def test_placeholders_of_equal_calls_have_ids_of_their_own():
+    """Messages without ids that call one id: with one id a reducer would keep one of them."""
+    history = [ai("call_0"), X] * 3
+    messages = patch_messages(history).messages
+    ids = [message.id for message in messages if message.type == "tool"]
+    assert len(set(ids)) == 3
+    assert patch_messages(history).messages == messages
+    late = Finding(result=REAL)
+    again = patch_messages(messages, evidence={(0, 0): late, (3, 0): late, (6, 0): late})
+    assert len({message.id for message in again.messages if message.type == "tool"}) == 3
 
 
 def test_a_message_came_in_only_if_one_follows():
@@ -149,16 +155,6 @@ def test_a_marked_placeholder_is_searched_for_once_more(cause):
     assert (patch.messages[1].content == history[1].content) is (cause == "unknown")
     assert changes_history(patch) is (cause != "unknown")
     assert read_if_damaged(patch.messages, look_again=True) is None
-
-
-def test_a_call_without_a_name_has_that_of_its_result():
-    """So a later call with its id is told from it in each repair."""
-    named = result("r", "b", name="f")
-    history = [ai(("", "b")), named, ai(("f", "b")), X]
-    patch = patch_messages(history)
-    assert patch.messages[0].tool_calls[0]["name"] == "f"
-    assert patch.messages[1] is named
-    assert patch_messages(patch.messages).messages is patch.messages
 
 
 def test_a_result_with_the_id_of_its_placeholder_keeps_it():

@@ -1,5 +1,7 @@
 """Which result belongs to which call: the five rules, one table for each."""
 
+from itertools import takewhile
+
 import pytest
 from langchain_core.messages import AIMessage, FunctionMessage, SystemMessage, ToolMessage
 
@@ -15,9 +17,19 @@ def texts(history, **options):
     """The result that each call has in the repaired history; None for a placeholder."""
     messages = patch_messages(history, **options).messages
     assert validate_messages(messages) == []
-    results = {m.tool_call_id: m for m in messages if isinstance(m, ToolMessage)}
-    calls = [c for m in messages if isinstance(m, AIMessage) for c in m.tool_calls]
-    found = [results[call["id"]] for call in calls]
+    found = []
+    for index, message in enumerate(messages):
+        results = [*takewhile(lambda m: isinstance(m, ToolMessage), messages[index + 1 :])]
+        calls = message.tool_calls if isinstance(message, AIMessage) else []
+        own = {}
+        # A result names its tool if one id is that of several; else they are in call order.
+        for place, call in sorted(enumerate(calls), key=lambda each: not each[1]["name"]):
+            tools = {c["name"] for c in calls if c["id"] == call["id"]}
+            same = [m for m in results if m.tool_call_id == call["id"]]
+            named = [m for m in same if len(tools) > 1 and m.name == call["name"]]
+            own[place] = (named or same)[0]
+            results.remove(own[place])
+        found += [own[place] for place in sorted(own)]
     return [None if is_placeholder(each) else each.content for each in found]
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from langgraph_patch import Change, Patch, PatchError, patch_messages, validate_messages
 from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.changes import json_value
-from langgraph_patch.history.texts import Finding
+from langgraph_patch.history.findings import Finding
 from support.histories import H, ai, call_of, made, repaired, result, with_field
 
 DAY = date(2020, 1, 1)

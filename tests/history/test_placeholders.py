@@ -6,7 +6,7 @@ from langchain_core.messages import AIMessage
 from langgraph_patch import DanglingCall, is_placeholder, patch_messages
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
-from langgraph_patch.history.texts import Finding
+from langgraph_patch.history.findings import Finding
 from support import placeholder_texts as en
 from support.histories import (
     H,

@@ -1,9 +1,8 @@
-"""The ids and names of calls in the repaired history, and which calls are searched for."""
+"""Odd ids and names stay as the model wrote them, and which calls are left open."""
 
+import pytest
 from langchain_core.messages import AIMessage, SystemMessage
 
-from langgraph_patch import patch_messages
-from langgraph_patch.history.fields import PLACEHOLDER_KEY, derived_id, valid_name
 from support.histories import (
     H,
     ai,
@@ -11,70 +10,57 @@ from support.histories import (
     defects,
     invalid_of,
     is_quiet,
-    kinds,
+    made,
+    made_of_malformed,
     patched,
     repaired,
     result,
     with_field,
 )
 
-
-def ids_of(messages):
-    """The ids of all calls."""
-    return [call["id"] for m in messages if m.type == "ai" for call in m.tool_calls]
+IDS = [None, "", "x" * 46, "sl\u00e4sh", "a\n", "functions.f:0"]
+NAMES = ["", "bank.wire", "a:b", "a/b", "wire it", "\u68c0 \u7d22", "n" * 70]
 
 
-def test_no_id_or_one_that_a_provider_refuses():
-    """An id is derived, the same one each time; the result gets it too; valid ids stay."""
-    for call_id in (None, "x" * 41, "släsh", "a\n"):
-        history = [ai(call_id, id="a1"), result("r", call_id or ""), H("z")]
-        message, answer, _ = repaired(history)
-        [new_id] = ids_of([message])
-        assert new_id.isascii()
-        assert 1 < len(new_id) <= 40
-        assert answer == result("r", new_id)
-        assert defects(history) == ["bad_id"]
-    for call_id in ("A" * 40, "functions.se_ar-ch:0"):  # Kimi's ids have dots and colons
-        assert is_quiet([ai(call_id), result("r", call_id)])
+@pytest.mark.parametrize("call_id", IDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_ids_and_names_that_another_provider_would_refuse_stay(name, call_id):
+    """The model that reads them wrote them. A placeholder has those of its call."""
+    call = ai((name, call_id), id="a1")
+    assert is_quiet([call, result("r", call_id or "", name=name), H("z")])
+    assert is_quiet([call, result("r", call_id or ""), call, result("r", call_id or "")])
+    message, placeholder, _ = repaired([call, H("z")])
+    assert message == call
+    assert (placeholder.tool_call_id, placeholder.name) == (call_id or "", name or None)
 
 
-def test_a_renamed_call_stores_all_its_earlier_ids():
-    """The oldest first, also where a repair renames it again; each of them finds it."""
-    first = patch_messages([ai("c1", id="a1"), H("x"), ai("c1", id="a2"), H("x")]).messages
-    once = first[3].tool_calls[0]["id"]
-    again = patch_messages([ai(once, id="a9"), H("x"), *first]).messages
-    twice = again[6].tool_calls[0]["id"]
-    assert first[3].additional_kwargs == {PLACEHOLDER_KEY: {"earlier_ids": {once: ["c1"]}}}
-    assert again[6].additional_kwargs == {PLACEHOLDER_KEY: {"earlier_ids": {twice: ["c1", once]}}}
-    by_earlier_id = [first[3], result("r")]
-    assert (kinds(by_earlier_id), defects(by_earlier_id)) == (["renamed"], ["bad_id"])
-    for call_id in ("c1", twice):
-        late = [*first[:2], ai("c1"), result("0"), again[6], result("r", call_id)]
-        assert patch_messages(late).messages[-1].text == "r"
+def test_an_id_in_every_turn_stays():
+    """Each result is that of the call in front of it; an open one gets a placeholder."""
+    turn = [H("q"), ai("call_0"), result("r", "call_0")]
+    assert is_quiet(turn * 3)
+    assert repaired([*turn, ai("call_0"), *turn]) == [*turn, ai("call_0"), made("call_0"), *turn]
+    again = [ai("call_0"), H("x")] * 2
+    placeholders = [m for m in repaired(again) if m.type == "tool"]
+    assert placeholders == [made("call_0")] * 2
 
 
-def test_derived_ids_are_the_same_in_every_version():
-    """They are stored in threads: their beginning, their digest; also of messages without ids."""
-    history = [ai(None), ai(None), ai("Call/" + "x" * 40, id="a1"), ai("", id="a2"), ai("c1", None)]
-    ids = ids_of(repaired(history))
-    long = "Call_xxxxxxxxxxxxxxxxxxxxxxxxxx_5b41bafe"
-    expected = ["call_efb3dd49", "call_90ad0d44", long, "call_4327b674", "c1", "call_ddd781a5"]
-    assert ids == expected
-    taken = [ai("", id="a2"), ai("call_4327b674", id="a3")]
-    assert ids_of(repaired(taken)) == [derived_id("", "a2", 0, salt=1), "call_4327b674"]
+def test_two_calls_of_a_message_with_one_id_stay():
+    """With two results, in the order of the calls."""
+    assert is_quiet([ai("c", "c"), result("1", "c"), result("2", "c"), H("x")])
+    assert repaired([ai("c", "c"), result("1", "c")]) == [ai("c", "c"), made("c"), made("c")]
 
 
-def test_a_name_that_providers_refuse():
-    """It is replaced in the call and in its result; a valid name of the result's own stays."""
-    for name, valid in (("", "unknown_tool"), ("检 索", "___"), ("n" * 65, "n" * 64)):
-        history = [ai((name, "c1")), result("r", name=name)]
-        assert repaired(history) == [ai((valid, "c1")), result("r", name=valid)]
-        assert (kinds(history), defects(history)) == (["renamed"], ["bad_name"])
-        assert valid_name(valid) is valid
-    history = [ai("c1"), result("r", name="no good")]
-    assert repaired(history) == [ai("c1"), result("r", name="t")]
-    assert (kinds(history), defects(history)) == (["renamed"], ["bad_name"])
-    assert repaired([ai(("wire it", "c1")), result("r", name="alias")])[1].name == "alias"
+def test_calls_that_their_provider_reads_elsewhere_stay():
+    """In a block of Claude's, raw as OpenAI has them, each with its result behind it."""
+    block = {"type": "tool_use", "id": "c1", "name": "t", "input": {}}
+    raw = {"id": "c1", "type": "function", "function": {"name": "t", "arguments": "{}"}}
+    of_openai = AIMessage("", additional_kwargs={"tool_calls": [raw]})
+    for message in (AIMessage([block]), with_field(of_openai, tool_calls=[])):
+        assert is_quiet([message, result("r"), H("x")])
+        assert is_quiet([message, result("r"), ai("c2"), result("r", "c2")])
+        for damaged in ([message, H("x"), result("r")], [message, H("x")]):
+            assert repaired(damaged)[0].tool_calls == [call_of("t", "c1")]
+            assert defects(damaged)[0] == "unlisted"
 
 
 def test_calls_at_the_end_are_left_to_what_runs_next():
@@ -89,16 +75,14 @@ def test_calls_at_the_end_are_left_to_what_runs_next():
 
 
 def test_a_message_with_an_open_and_an_unlisted_call_stays_as_it_is():
-    """A call that were listed now would be run; ids and names change when all results are there."""
+    """A call that were listed now would be run."""
     block = {"type": "tool_use", "id": "c1", "name": "t", "input": {}}
     assert not patched([AIMessage([block])])
-    assert not patched([ai("c 1")])
-    assert not patched([ai("c 1", "c 2"), result("r", "c 1")])
-    both = AIMessage([block], tool_calls=[call_of("t", "c 2")])
-    assert not patched([both])
+    assert not patched([AIMessage([block], tool_calls=[call_of("t", "c 2")])])
     invalid = with_field(ai("c 1"), invalid_tool_calls=[invalid_of("{", "c 0")])
     stays, answer = patched([invalid]).messages
     assert stays is invalid
     assert answer.tool_call_id == "c 0"
-    first, second, *_ = repaired([stays, answer, result("r", "c 1")])
-    assert second.tool_call_id in ids_of([first])
+    first, second, third = repaired([stays, answer, result("r", "c 1")])
+    assert [call["id"] for call in first.tool_calls] == ["c 1", "c 0"]
+    assert (second, third) == (made_of_malformed("c 0", "{"), result("r", "c 1"))

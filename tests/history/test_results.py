@@ -12,7 +12,6 @@ from support.histories import (
     H,
     ai,
     comparable,
-    defects,
     is_quiet,
     kinds,
     made,
@@ -81,7 +80,7 @@ def test_results_without_a_call_are_dropped():
     patch = patch_messages([H("q"), named, unnamed])
     assert str(patch) == "dropped 'result' 'gone'; dropped 't' ''"
     assert kinds([ai("c1"), H([in_block(), in_block("no")])]) == ["converted", "dropped"]
-    assert kinds([ai(None), H([in_block(None)])]) == ["renamed", "converted"]
+    assert kinds([ai(None), H([in_block(None)])]) == ["converted"]
     assert kinds([H([in_block()])]) == ["dropped"]
     assert is_quiet([AIMessage([in_block()])])
 
@@ -131,21 +130,19 @@ def test_a_wrong_role_loop_ends_after_one_call():
     assert [m.text for m in messages] == ["go", "", "t ran", "done"]
 
 
-def test_the_result_of_a_custom_call_is_wrapped():
-    """As it is it would answer a function call; what is no text is not lost."""
+def test_the_placeholder_of_a_custom_call_is_wrapped():
+    """As a text it would answer a function call. A result that is there stays as it is."""
     call = {"type": "custom_tool_call", "call_id": "c1", "name": "t", "input": "ls"}
     caller = ai(("t", "c1", {"__arg1": "ls"}), content=[call])
-    for text, stored, kept in (
-        ("go ontxt", [TEXT, "txt"], [TEXT, "txt"]),
-        ("", [], []),
-        ("", [IMAGE], [IMAGE]),
-    ):
-        output = [{"type": "custom_tool_call_output", "output": text}, *kept]
-        assert defects([caller, result(stored)]) == ["wrong_role"]
-        assert kinds([caller, result(stored)]) == ["converted"]
-        assert repaired([caller, result(stored)]) == [caller, result(output)]
+    assert is_quiet([caller, result([TEXT, "txt"]), H("x")])
     unknown = {"type": "custom_tool_call_output", "output": UNKNOWN.format("t", "c1")}
     for block_of_call in (call, {"type": "non_standard", "value": call}):
         message = ai(("t", "c1", {"__arg1": "ls"}), content=[block_of_call])
         answer = with_field(made("c1"), content=[unknown])
         assert repaired([AIMessage([block_of_call])]) == [message, answer]
+    for text, stored, kept in (
+        ("r", FunctionMessage("r", name="t"), []),
+        ("", H([in_block(content=[IMAGE])]), [IMAGE]),
+    ):
+        [_, found] = repaired([caller, stored])
+        assert found.content == [{"type": "custom_tool_call_output", "output": text}, *kept]

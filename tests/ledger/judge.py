@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
+from itertools import takewhile
 
 from langchain_core.messages import AIMessage, ToolMessage
 
@@ -79,16 +80,19 @@ class Judge:
     def _pairs(self, messages):
         """Each call of a history that a model wrote, and its result."""
         for index, message in enumerate(messages):
-            results = {}
-            for after in messages[index + 1 :]:
-                if not isinstance(after, ToolMessage):
-                    break
-                results.setdefault(after.tool_call_id, after)
-            for read in message.tool_calls if isinstance(message, AIMessage) else ():
+            if not isinstance(message, AIMessage):
+                continue
+            results = [*takewhile(lambda m: isinstance(m, ToolMessage), messages[index + 1 :])]
+            for read in message.tool_calls:
+                tools = {each["name"] for each in message.tool_calls if each["id"] == read["id"]}
+                same = [m for m in results if m.tool_call_id == read["id"]]
+                named = [m for m in same if len(tools) > 1 and m.name == read["name"]]
                 ref = "".join(REF.findall(repr(read["args"]))[:1])
                 call = self.world.find(message.id, read["name"], ref, read["id"])
-                if call is not None and read["id"] in results:
-                    yield call, results[read["id"]].text
+                if own := (named or same)[:1]:
+                    results = [m for m in results if m is not own[0]]
+                    if call is not None:
+                        yield call, own[0].text
 
     def _executions(self, call):
         return [number for number, own in self.call.items() if own == call]

@@ -141,6 +141,10 @@ IN_PLACE: list[str] = []
 """Damage after which ids may occur twice, but each result is where it was."""
 
 
+ODD: list[str] = []
+"""What is no damage: one provider refuses it, and another one wrote it."""
+
+
 Change = Callable[[Pick, History, int], Any]
 Where = Callable[[History], Sequence[int]]
 
@@ -225,12 +229,18 @@ def _unlist(history: History, place: int, call: Any, **fields: Any) -> None:
 _register("drop_result", _results, lambda _, h, k: h.pop(k), HONEST, IN_PLACE)
 _register("trim_head", _anywhere, lambda _, h, k: h.__delitem__(slice(k)), HONEST)
 _register("orphan", _anywhere, lambda _, h, k: h.insert(k, ORPHAN), HONEST)
-_register("block_only", _with_blocks, lambda p, h, k: _unlist(h, k, p(h[k].tool_calls)), HONEST)
-_register("refused_id", _calling, lambda p, h, k: _replace_first(h, k, "id", p(BAD_IDS)), HONEST)
-_register("bad_name", _calling, lambda p, h, k: _replace_first(h, k, "name", p(BAD_NAMES)), HONEST)
+_register(
+    "block_only", _with_blocks, lambda p, h, k: _unlist(h, k, p(h[k].tool_calls)), HONEST, ODD
+)
+_register(
+    "refused_id", _calling, lambda p, h, k: _replace_first(h, k, "id", p(BAD_IDS)), HONEST, ODD
+)
+_register(
+    "bad_name", _calling, lambda p, h, k: _replace_first(h, k, "name", p(BAD_NAMES)), HONEST, ODD
+)
 
 
-@_damage(_calling, HONEST)
+@_damage(_calling, HONEST, ODD)
 def _raw_only(_pick: Pick, history: History, place: int) -> None:
     if "tool_calls" in history[place].additional_kwargs:
         _update(history, place, tool_calls=[], invalid_tool_calls=[])
@@ -271,7 +281,7 @@ def _foreign_placeholder(_pick: Pick, history: History, place: int) -> None:
     history[place] = ToolMessage(text, tool_call_id=call_id, id=f"deep-{place}")
 
 
-@_damage(_calling, IN_PLACE)
+@_damage(_calling, IN_PLACE, ODD)
 def _reuse_id(pick: Pick, history: History, place: int) -> None:
     """A model that numbers its calls anew in every turn: call and result have an old id."""
     own = [call["id"] for call in history[place].tool_calls]
@@ -280,7 +290,7 @@ def _reuse_id(pick: Pick, history: History, place: int) -> None:
         _replace(history, _turn(history, place), old, pick(new))
 
 
-@_damage(_calling, IN_PLACE)
+@_damage(_calling, IN_PLACE, ODD)
 def _reuse_id_in_message(_pick: Pick, history: History, place: int) -> None:
     """Two calls of one message with one id, and their results in call order."""
     first, last = (history[place].tool_calls[k]["id"] for k in (0, -1))
@@ -293,7 +303,7 @@ def _reuse_id_in_message(_pick: Pick, history: History, place: int) -> None:
         _replace(history, _turn(history, place), last, first)
 
 
-@_damage(_calling)
+@_damage(_calling, ODD)
 def _bad_id(pick: Pick, history: History, place: int) -> None:
     """No id, or an empty one; its result has none either."""
     if old := pick(history[place].tool_calls)["id"]:

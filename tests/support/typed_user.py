@@ -23,7 +23,7 @@ from langgraph_patch import errors, streaming, threads
 from langgraph_patch.graph.model import PatchedModel
 from langgraph_patch.history.changes import ChangeKind, DefectKind
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
-from langgraph_patch.history.texts import Cause, Evidence, Finding
+from langgraph_patch.history.findings import Cause, Evidence, Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 
 AnyGraph = CompiledStateGraph[Any, Any, Any, Any]
