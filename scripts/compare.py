@@ -6,6 +6,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +77,28 @@ def after_an_edit(build: Build) -> bool:
     return model_input(agent, None) is not None
 
 
+class RefusedError(ValueError):
+    """What a provider answers."""
+
+    status_code = 400
+
+
+def refuse(wire: str, messages: list[BaseMessage]) -> None:
+    """Raise as the provider behind a wire does."""
+    if found := refusals(wire, messages):
+        raise RefusedError(found[0])
+
+
 def accepted(build: Build, damage: list[BaseMessage]) -> str:
-    """How many wires accept what the model reads of a history that arrives as it is."""
-    agent = Agent(build)
-    seen = model_input(agent, {"messages": [HumanMessage("go"), *damage, HumanMessage("next")]})
-    if not agent.model.seen:
-        return "dies"
-    taken = sum(not refusals(wire, seen or agent.model.seen[-1]) for wire in WIRES)
-    return f"{taken} of {len(WIRES)}"
+    """How many wires answer a history that arrives as it is, at the first request or later."""
+    history = {"messages": [HumanMessage("go"), *damage, HumanMessage("next")]}
+    answered, asked = 0, 0
+    for wire in WIRES:
+        agent = Agent(build)
+        agent.model.refuses = partial(refuse, wire)
+        answered += model_input(agent, history) is not None
+        asked += len(agent.model.seen)
+    return f"{answered} of {len(WIRES)}" if asked else "dies"
 
 
 def checkpoints_of(build: Build, turns: int = 10) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from langgraph_patch.history.patch import patch_messages
-from support.damaged import DAMAGED, VERDICTS
+from support.damaged import DAMAGED
 from support.wires import WIRES, refusals
 
 # A row, and what the names of its histories begin with.
@@ -38,32 +38,29 @@ ROWS = {
 
 NOTES = """\
 "400": in at least one shape of the message, the provider refuses the request or the integration
-cannot build it. "-": the wire cannot carry such content, whatever is done to the calls.
+cannot build it. "2nd": the model is asked again, with the plain form, and answers.
 
 - "ok" before the repair can be silence: Gemini drops calls and results that it cannot pair, and
   sends the first result of an id used again for the later call too.
 - Mistral: older servers (reports up to 2026-06) refuse a user message right after a tool message,
   as it often is after a repair. It is left alone: newer servers accept it.
-- Left alone as well, since no other wire can carry it: blocks of a server-side tool (Gemini and
-  Responses drop them), a custom tool call outside of Responses, a left-over `input_json_delta`
-  block (Anthropic, Chat Completions), text behind a `tool_use` block (Anthropic), a call right
-  after another message of the model (Gemini)."""
+- Left alone before a refusal: ids, names, and blocks of other providers."""
 
 
-def _verdict(wire: str, histories: list[list]) -> str:
-    """What a wire says of the worst of these histories."""
-    return "400" if any(refusals(wire, history) for history in histories) else "ok"
+def _refuses(wire: str, histories: list[list], **options: bool) -> bool:
+    """Whether a wire refuses one of these histories, repaired with these options."""
+    repaired = [patch_messages(history, **options).messages for history in histories]
+    return any(refusals(wire, messages, ours_only=False) for messages in repaired)
 
 
 def cell(wire: str, names: list[str]) -> str:
     """What a wire says of these histories before and after."""
-    place = WIRES.index(wire)
-    broken = [DAMAGED[name] for name in names if VERDICTS[name][place] != "-"]
-    if not broken:
-        return "-"
-    before = _verdict(wire, broken)
-    after = _verdict(wire, [patch_messages(history).messages for history in broken])
-    return "ok" if before == after == "ok" else f"{before} → {after}"
+    broken = [DAMAGED[name] for name in names]
+    before = "400" if any(refusals(wire, each, ours_only=False) for each in broken) else "ok"
+    after = "ok"
+    if _refuses(wire, broken):
+        after = "400" if _refuses(wire, broken, portable=True) else "2nd"
+    return "ok" if before == after else f"{before} → {after}"
 
 
 def table() -> str:

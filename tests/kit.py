@@ -92,11 +92,13 @@ class StrictModel(BaseChatModel):
     Attributes:
         script: What it says: messages, callables that take the history, or chunks to stream.
         streaming: Whether it streams although nobody asks for it.
+        refuses: Raises as the provider does on a history that it refuses.
         seen: The histories that it read, in order.
     """
 
     script: list[Any] = Field(default_factory=list)
     streaming: bool = False
+    refuses: Callable[[list[BaseMessage]], None] = refuse
     seen: list[list[BaseMessage]] = Field(default_factory=list)
 
     @property
@@ -110,7 +112,7 @@ class StrictModel(BaseChatModel):
 
     def _line(self, messages: list[BaseMessage]) -> Any:
         self.seen.append(list(messages))
-        refuse(messages)
+        self.refuses(messages)
         line = self.script.pop(0) if self.script else AIMessage("done")
         return line(messages) if callable(line) else line
 

@@ -2,26 +2,40 @@
 
 The laws of the repair (`tests/history/test_laws.py` has a property test for each):
 
-1. **Valid**: a repaired history has no defects. The request that a chat model integration
-   builds from it meets the provider's rules for ids, names, pairing and order.
-2. **Quiet**: a valid history is returned as the same object.
+1. **Valid**: a repaired history has no defects: each call has one result, behind its message, and
+   the model that wrote it accepts it. With `portable=True`, every provider accepts it.
+2. **Quiet**: a valid history is returned as the same object, whatever its ids and names are.
 3. **Idempotent and deterministic**: repairing twice returns the same object the second time.
    There is no clock and no randomness: the same history gives the same bytes.
 4. **Pure**: the input messages are never changed.
 5. **Nothing lost**: every message that is not a result is kept, in order, with its id and
    content. A result is placed after its call, if it is certain which call
-   that is (`matching`). A result that is dropped is kept whole in `Patch.changes`. An id or a
-   name is replaced in all places at once; the raw copy of a call, which integrations read in
-   place of `tool_calls`, goes when `tool_calls` is written.
+   that is (`reading`). A result that is dropped is kept whole in `Patch.changes`. The raw copy of
+   a call, which integrations read in place of `tool_calls`, goes when `tool_calls` is written.
 6. **Real beats synthetic**: a real result replaces a placeholder of the same call. The marker
    decides what is a placeholder of this package, not the text.
 7. **Linear**: twice the messages take twice the time.
 
-Not repaired, because it does not concern calls and results: the order of human, system and
-AI messages among each other, empty contents, text after a `tool_use` block, blocks that a
-provider does not know, reasoning items, calls of server-side tools, and OpenAI's computer
-calls, which no other provider accepts, with or without their results. After a provider has
-refused them, `refused` repairs some of these.
+What is damage? Of each state it was asked who is hurt if it stays until a provider refuses it, and
+who is hurt if it is changed before:
+
+| state | if it stays | if it is changed | so |
+|---|---|---|---|
+| a call without a result; a result without a call, in the wrong place, twice | each model | nobody | repaired |
+| a call that the model did not finish, or one in a block without a result | each model | nobody | repaired |
+| a result in a human message, or in a `ChatMessage` | each model but its own | nobody | repaired |
+| content that is a number, a result that names no text as its call | each model | nobody | repaired |
+| characters and length of an id or a name; none at all | other providers | approvals, tools | refused |
+| an id that an earlier call has, in its message or before | other providers | tools, late results | refused |
+| a finished call in a block or raw, with its result behind it | other providers | signatures, caches | refused |
+| a `FunctionMessage` behind a raw `function_call` | all but OpenAI | its own model | refused |
+| results in another order, or under another name than their calls | nobody | those that read them | stays |
+| the result of a custom call as a text | OpenAI | other providers | refused |
+| no content, no list of calls in a message of a model | some integrations | OpenAI's form | refused |
+| a message that says nothing, thinking, blocks, roles, media | other providers | its own model | refused |
+
+*refused*: it is changed only after a provider has refused it, by `refused` (what can be stored) or
+by `plain_form` (for one request).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.messages import BaseMessage, FunctionMessage, ToolMessage
@@ -24,7 +24,7 @@ from langgraph_patch.history.changes import (
     change_of,
     patch_of,
 )
-from langgraph_patch.history.fields import digest_of, is_refused_by_all
+from langgraph_patch.history.fields import UNKNOWN_TOOL, digest_of, is_refused_by_all
 from langgraph_patch.history.findings import Cause, DanglingCall, Evidence, Finding
 from langgraph_patch.history.placeholders import (
     Placeholder,
@@ -240,13 +240,29 @@ class _Repair:
 
     def _with_calls(self, calling: CallingMessage) -> BaseMessage:
         """The message with its calls in `tool_calls`."""
-        stored, calls = calling.message, [paired.call for paired in calling.calls]
-        message = write_calls(stored, calls)
+        stored = calling.message
+        for paired in calling.calls:
+            paired.call = self._named(paired)
+        message = write_calls(stored, [paired.call for paired in calling.calls])
         for paired in calling.calls:
             if paired.call.tool_call is None:
                 defect = _defect_of(paired.call, "unlisted")
                 self._add("promoted", defect, paired, stored, message)
         return message
+
+    def _named(self, paired: PairedCall) -> Call:
+        """A call that is listed only now, with an id and a name if it has none.
+
+        No provider reads an item of `tool_calls` without them. A call in a block has those of its
+        block, and one with a `ToolMessage` has the id that this one names.
+        """
+        call, answer = paired.call, paired.answer
+        has_result = answer and isinstance(self.reading.messages[answer.index], ToolMessage)
+        is_in_place = call.tool_call is not None or call.block_type is not None or has_result
+        if is_in_place or (call.id and call.name):
+            return call
+        derived = f"call_{digest_of('call', paired.calling.message.id, call.ordinal)[:8]}"
+        return replace(call, id=call.id or derived, name=call.name or UNKNOWN_TOOL)
 
     def _write_answer(self, paired: PairedCall, answer: Result) -> None:
         """The stored answer of a call."""

@@ -20,7 +20,7 @@ from support.histories import (
     result,
     with_field,
 )
-from support.placeholder_texts import INCOMPLETE, UNKNOWN
+from support.placeholder_texts import INCOMPLETE
 
 TOOL_USE = {"type": "tool_use", "id": "c1", "name": "t", "input": {"a": 1}}
 ARGS = '{"a": 1}'
@@ -138,13 +138,10 @@ def test_a_legacy_function_call():
     raw = AIMessage("", additional_kwargs={"function_call": {"name": "t", "arguments": '{"a": 1}'}})
     answer = FunctionMessage("r", name="t")
     assert is_quiet([raw, answer, H("z")])
-    moved = [ai(("t", "", A)), result("r", "", name="t", id="result"), H("z")]
-    assert repaired([raw, H("z"), answer]) == moved
-    assert repaired([raw, H("z")]) == [
-        ai(("t", "", A)),
-        made("", UNKNOWN.format("t", "(none)")),
-        H("z"),
-    ]
+    for behind in ([H("z"), answer], [H("z")]):
+        listed, written, _ = repaired([raw, *behind])
+        assert listed.tool_calls == [call_of("t", "call_1c9be45b", A)]
+        assert written.tool_call_id == "call_1c9be45b"
     assert defects([raw_only([raw_of("{}")]), answer]) == ["wrong_role"]
 
 

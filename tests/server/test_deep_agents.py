@@ -15,14 +15,14 @@ from kit import BARE, Agent, Desk, StrictModel, calls, lines, patched, streamed
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread
+from support.histories import invalid_of
 from support.paths import run_page
 from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, WAITED
 from support.strict import RefusedError
 
 MAIL = calls(("mail", {"to": "bob"}), first=2)
-LONG = MAIL.model_copy(deep=True)
-LONG.tool_calls[0]["id"] = "c" * 41
-"""An id that a provider refuses; deepagents' own middleware leaves it as it is."""
+CUT = MAIL.model_copy(update={"invalid_tool_calls": [invalid_of("{", "c9", "wire")]})
+"""A call that the model did not finish, beside one that it did."""
 OWN = (PatchToolCallsMiddleware(),)
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
 SENT = {"c1": "sent to bob", "c2": WAITED.format("wire", "c2")}
@@ -131,7 +131,7 @@ def test_it_takes_the_place_of_deepagents_own():
 
 def compiled() -> dict[str, Any]:
     """A subagent with a graph of its own."""
-    graph = create_agent(StrictModel(script=[LONG, AIMessage("mailed")]), Desk().tools())
+    graph = create_agent(StrictModel(script=[CUT, AIMessage("mailed")]), Desk().tools())
     return {"name": "clerk", "description": "a clerk", "runnable": graph}
 
 
@@ -151,13 +151,13 @@ SUBAGENTS: dict[str, Any] = {
 def test_which_subagents_it_covers(name):
     """The built-in subagent and forks have it from the main agent; others must list it."""
     to, subagents, is_covered = SUBAGENTS[name]
-    own = [] if name == "compiled" else [LONG, AIMessage("mailed")]  # what the subagent says
+    own = [] if name == "compiled" else [CUT, AIMessage("mailed")]  # what the subagent says
     agent = Agent(with_own(*OWN, subagents=subagents), delegates(to), *own)
     if is_covered:
         agent.say("go")
         assert [m.text for m in agent.history[-2:]] == ["mailed", "done"]
     else:
-        with pytest.raises(RefusedError, match="too long"):
+        with pytest.raises(RefusedError, match="malformed arguments"):
             agent.say("go")
 
 

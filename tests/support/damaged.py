@@ -9,8 +9,9 @@
 - `v1`: in langchain's standard blocks;
 - `gemini`: their thought signatures stand in `additional_kwargs`, under the call's id.
 
-Each message has an id, and no two histories share a message object. `VERDICTS` says which wires
-cannot carry the content of a history; those that refuse it stand in `docs/pages/providers.md`.
+Each message has an id, and no two histories share a message object. `FIRST` says which wires
+refuse a history also when its damage is repaired; each accepts its portable form. Those that refuse
+it unrepaired stand in `docs/pages/providers.md`.
 """
 
 from __future__ import annotations
@@ -222,21 +223,31 @@ _DAMAGES: dict[str, list[Any]] = {
     ],
 }
 
-_OTHER_CONTENT = {
+_REFUSED = {
     "F10-custom-tool-call": "-.-.--",
     "F10-custom-tool-call-known": "-.-.--",
+    "F11-id-used-again": ".--..-",
+    "F11-id-used-again-answered": ".--..-",
+    "F12-id-none": "------",
+    "F12-id-empty": "---.--",
+    "F12-id-twice": "------",
+    "F12-id-too-long": "-.....",
+    "F12-id-of-500": "--...-",
+    "F12-name-empty": "------",
+    "F12-name-odd": "---.--",
     "F25-left-over-delta": "-.-...",
     "F25-left-over-chunk-block": "-.....",
     "F27-server-tool": "-...--",
     "F27-server-tool-beside-a-call": "-....-",
+    "F29-legacy-function-call": ".--.--",
 }
 
 DAMAGED: dict[str, list[BaseMessage]] = {}
-VERDICTS: dict[str, str] = {}
-"""For each wire, in the order of `WIRES`: "-" if it cannot carry the content, whatever is done."""
+FIRST: dict[str, str] = {}
+"""For each wire, in the order of `WIRES`: "-" if it refuses the history without its damage."""
 
 for _name, _steps in _DAMAGES.items():
     for _shape in SHAPES if any(isinstance(step, Call | tuple) for step in _steps) else SHAPES[:1]:
         _full_name = _name if _shape == "string" else f"{_name}@{_shape}"
         DAMAGED[_full_name] = history(_shape, *_steps)
-        VERDICTS[_full_name] = _OTHER_CONTENT.get(_name, "......")
+        FIRST[_full_name] = _REFUSED.get(_name, "......")
