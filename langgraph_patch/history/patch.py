@@ -10,8 +10,8 @@ The laws of the repair (`tests/history/test_laws.py` has a property test for eac
 4. **Pure**: the input messages are never changed.
 5. **Nothing lost**: every message that is not a result is kept, in order, with its id and
    content. A result is placed after its call, if it is certain which call
-   that is (`reading`). A result that is dropped is kept whole in `Patch.changes`. The raw copy of
-   a call, which integrations read in place of `tool_calls`, goes when `tool_calls` is written.
+   that is (`reading`). A result that is dropped is kept whole in `Patch.changes`. The raw copy
+   of a call, which integrations read in place of `tool_calls`, goes when that is written.
 6. **Real beats synthetic**: a real result replaces a placeholder of the same call. The marker
    decides what is a placeholder of this package, not the text.
 7. **Linear**: twice the messages take twice the time.
@@ -21,8 +21,8 @@ who is hurt if it is changed before:
 
 | state | if it stays | if it is changed | so |
 |---|---|---|---|
-| a call without a result; a result without a call, in the wrong place, twice | each model | nobody | repaired |
-| a call that the model did not finish, or one in a block without a result | each model | nobody | repaired |
+| a call without a result; a result without a call, misplaced, twice | each model | nobody | repaired |
+| a call that the model did not finish | each model | nobody | repaired |
 | a result in a human message, or in a `ChatMessage` | each model but its own | nobody | repaired |
 | content that is a number, a result that names no text as its call | each model | nobody | repaired |
 | characters and length of an id or a name; none at all | other providers | approvals, tools | refused |
