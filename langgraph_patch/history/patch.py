@@ -19,23 +19,23 @@ The laws of the repair (`tests/history/test_laws.py` has a property test for eac
 What is damage? Of each state it was asked who is hurt if it stays until a provider refuses it, and
 who is hurt if it is changed before:
 
-| state | if it stays | if it is changed | so |
+| state | hurts if it stays | hurts if it is changed | so |
 |---|---|---|---|
-| a call without a result; a result without a call, misplaced, twice | each model | nobody | repaired |
-| a call that the model did not finish | each model | nobody | repaired |
-| a result in a human message, or in a `ChatMessage` | each model but its own | nobody | repaired |
-| content that is a number, a result that names no text as its call | each model | nobody | repaired |
-| characters and length of an id or a name; none at all | other providers | approvals, tools | refused |
-| an id that an earlier call has, in its message or before | other providers | tools, late results | refused |
-| a finished call in a block or raw, with its result behind it | other providers | signatures, caches | refused |
-| a `FunctionMessage` behind a raw `function_call` | all but OpenAI | its own model | refused |
-| results in another order, or under another name than their calls | nobody | those that read them | stays |
-| the result of a custom call as a text | OpenAI | other providers | refused |
-| no content, no list of calls in a message of a model | some integrations | OpenAI's form | refused |
-| a message that says nothing, thinking, blocks, roles, media | other providers | its own model | refused |
+| a call without a result; a result misplaced, twice, without a call | all | nobody | repaired |
+| a call that the model did not finish | all | nobody | repaired |
+| a result in a human message, or in a `ChatMessage` | all but one | nobody | repaired |
+| content that is a number, a result whose call id is no text | all | nobody | repaired |
+| characters and length of ids and names; an empty one | others | approvals, tools | refused |
+| an id that an earlier call has | others | tools, late results | refused |
+| a finished call in a block or raw, with its result behind it | others | signatures | refused |
+| a `FunctionMessage` behind a raw `function_call` | others | its own model | refused |
+| results in another order, or under names of their own | nobody | who reads them | stays |
+| the result of a custom call as a text | OpenAI | others | refused |
+| no content, or no list of calls, in a message of a model | some | OpenAI's form | refused |
+| a message that says nothing, thinking, blocks, roles, media | others | its own model | refused |
 
-*refused*: it is changed only after a provider has refused it, by `refused` (what can be stored) or
-by `plain_form` (for one request).
+*others* are the providers whose models did not write it. *refused*: it is changed only after a
+provider has refused it, by `refused` (what can be stored) or by `plain_form` (for one request).
 """
 
 from __future__ import annotations
