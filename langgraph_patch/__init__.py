@@ -59,7 +59,7 @@ _MODULES = (
 
 
 _ELSEWHERE = {
-    "threads": "ThreadRepair ThreadReport repair_thread scan_threads undo_repair",
+    "threads": "ThreadRepair ThreadReport open_database repair_thread scan_threads undo_repair",
     "streaming": "RETRACTED_KEY UNFINISHED_KEY Checker Turn afinal_answers asplit_stream "
     "final_answers first_chunk_checker full_stream_checker merge_tool_call_chunks "
     "message_from_stream split_stream",

@@ -72,9 +72,6 @@ def check_flags(**flags: object) -> None:
             raise OptionError(f"{name}={quoted(value)}: expected True or False.")
 
 
-# --- whose failure an error is --------------------------------------------------------------
-
-
 def chain_of(error: BaseException | None) -> Iterator[BaseException]:
     """An error, its cause, the cause of that, and so on."""
     seen = set[int]()
@@ -82,52 +79,3 @@ def chain_of(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-def is_store_failure(error: BaseException) -> bool:
-    """Whether the database or the server failed (locked, lost, full), and not one thread of it.
-
-    The cause of an error counts, such as that of an `EvidenceError`.
-    """
-    return any(map(_is_of_store, chain_of(error)))
-
-
-def _is_of_store(error: BaseException) -> bool:
-    if isinstance(error, StoreError | ConnectionError):
-        return True
-    if class_names(error, "sqlite3"):
-        # Without a code it is an error of Python, for text that is not UTF-8 in one row.
-        code = getattr(error, "sqlite_errorcode", None)
-        return code == _NOT_A_DATABASE or (
-            code is not None and "OperationalError" in class_names(error, "sqlite3")
-        )
-    names = class_names(error, "psycopg")
-    return bool(names & _FAILURES) and not names & _OF_ONE_THREAD
-
-
-_NOT_A_DATABASE = 26
-
-_FAILURES = {
-    *("OperationalError", "InterfaceError", "ProgrammingError"),
-    *("ReadOnlySqlTransaction", "InFailedSqlTransaction", "IdleInTransactionSessionTimeout"),
-}
-_OF_ONE_THREAD = {"QueryCanceled", "ProgramLimitExceeded"}
-"""It took too long, or is too large: the next thread may be smaller."""
-
-
-def class_names(value: object, package: str) -> set[str]:
-    """The names of the classes of `value` that `package` defines.
-
-    It replaces `isinstance` where the package is optional or slow to import: whoever made the
-    value has imported it.
-
-    Args:
-        value: Any object.
-        package: How the names of the modules begin.
-
-    Examples:
-        >>> from langgraph_patch.errors import PatchError, class_names
-        >>> sorted(class_names(PatchError(), "langgraph_patch"))
-        ['PatchError']
-    """
-    return {base.__name__ for base in type(value).__mro__ if base.__module__.startswith(package)}

@@ -79,6 +79,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "threads.scan.scan_threads",
         "threads.repair.repair_thread",
         "threads.undo.undo_repair",
+        "threads.open_database",
         "threads.reports.ThreadReport",
         "threads.reports.ThreadRepair",
     ),

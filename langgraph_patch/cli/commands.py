@@ -45,13 +45,12 @@ from langgraph_patch.cli.output import (
     tell,
     totals_of,
 )
-from langgraph_patch.errors import OptionError, PatchError, chain_of, is_store_failure
+from langgraph_patch.errors import OptionError, PatchError
 from langgraph_patch.history.changes import json_value
-from langgraph_patch.threads.listing import Selection
-from langgraph_patch.threads.opening import open_database
-from langgraph_patch.threads.read import StoredHistory, checked_saver
+from langgraph_patch.threads.read import Selection, StoredHistory
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.scan import scan_selected
+from langgraph_patch.threads.stores import check_of_thread, checked_saver, open_database
 from langgraph_patch.threads.undo import find_repairs
 from langgraph_patch.view import counted
 
@@ -194,7 +193,7 @@ def repair(options: Namespace) -> int:
     _check_selected(options)
     counts, outcomes = Counter[str](), Counter[str]()
     with _open(options, write=options.apply) as saver:
-        checked_saver(saver, server=False)
+        checked_saver(saver, write=True)
         reports = _reports(saver, counts, options, search=False)
         todo = [report for report in reports if report.status != "healthy"]
         if not has_histories(counts, options):
@@ -322,9 +321,8 @@ def _done(
     try:
         values = act().to_dict()
     except Exception as error:  # any: the other threads are still to be done
-        if any(isinstance(each, KeyboardInterrupt) for each in chain_of(error)):
-            raise KeyboardInterrupt from error  # it came while a row was read
-        if options.debug or is_store_failure(error):
+        check_of_thread(error)
+        if options.debug:
             raise
         reason = (str(error) if isinstance(error, PatchError) else brief(error)) + notes_of(error)
         values = ThreadRepair(address.thread_id, address.namespace, "refused", reason).to_dict()

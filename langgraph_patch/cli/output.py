@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from traceback import walk_stack
+from types import FrameType
 from typing import Any, TypeVar
 
 from rich.console import Console, Group, RenderableType
@@ -29,6 +31,7 @@ from langgraph_patch._text import masked, say
 from langgraph_patch.errors import OptionError, chain_of
 from langgraph_patch.history.findings import CAUSES
 from langgraph_patch.threads.reports import ThreadReport
+from langgraph_patch.threads.stores.other import is_serializing
 
 _T = TypeVar("_T")
 
@@ -137,18 +140,27 @@ def _progress(options: Namespace, what: str) -> Iterator[Callable[[], object]]:
         yield partial(bar.advance, bar.add_task(what, total=None))
 
 
+_AGAIN_SECONDS = 0.01
+
+
 @contextmanager
 def _ctrl_c_waits() -> Iterator[Callable[[], None]]:
-    """Note Ctrl-C until it is asked for: raised in a row, msgpack makes it an error of that row.
+    """Note Ctrl-C until it is asked for, so that the thread at hand is done.
 
-    A second Ctrl-C is raised where it comes.
+    A second Ctrl-C is raised where it comes, unless a row is being loaded: msgpack would lose it,
+    and the row would be read as another one. It comes again then, until the row is loaded.
     """
-    pressed: list[int] = []
+    pressed, timers = list[int](), list[threading.Timer]()
 
-    def note(number: int, _: object) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         pressed.append(number)
-        signal.signal(signal.SIGINT, before)
-        say("stopping when this thread is done; press Ctrl-C again not to wait.")
+        if len(pressed) == 1:
+            say("stopping when this thread is done; press Ctrl-C again not to wait.")
+        elif is_serializing(each for each, _ in walk_stack(frame)):
+            timers[:] = [threading.Timer(_AGAIN_SECONDS, signal.raise_signal, [number])]
+            timers[0].start()
+        else:
+            raise KeyboardInterrupt
 
     def check() -> None:
         if pressed:
@@ -161,6 +173,8 @@ def _ctrl_c_waits() -> Iterator[Callable[[], None]]:
     try:
         yield check
     finally:
+        for timer in timers:
+            timer.cancel()
         signal.signal(signal.SIGINT, before)
 
 

@@ -3,6 +3,7 @@
 - `scan_threads` reports on all threads of a checkpointer, or of a LangGraph Server. It only reads.
 - `repair_thread` repairs one thread of a checkpointer.
 - `undo_repair` undoes a repair.
+- `open_database` opens a database for them, so that nothing in it is executed.
 
 They are synchronous. A service calls them in a thread: `asyncio.to_thread(repair_thread, ...)`.
 What holds for all:
@@ -18,11 +19,13 @@ What holds for all:
 from langgraph_patch.threads.repair import repair_thread
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.scan import scan_threads
+from langgraph_patch.threads.stores import open_database
 from langgraph_patch.threads.undo import undo_repair
 
 __all__ = [
     "ThreadRepair",
     "ThreadReport",
+    "open_database",
     "repair_thread",
     "scan_threads",
     "undo_repair",

@@ -6,19 +6,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from itertools import chain
+from typing import Any, Final, Literal, TypeVar
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
-from langgraph.graph import StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.graph.state import CompiledStateGraph
-from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
 from langgraph_patch._langgraph.storage import (
     ERROR_SOURCE,
@@ -32,17 +31,10 @@ from langgraph_patch._langgraph.storage import (
 )
 from langgraph_patch._text import brief, quoted
 from langgraph_patch.address import Address
-from langgraph_patch.errors import (
-    GraphError,
-    OptionError,
-    ThreadError,
-    class_names,
-    is_store_failure,
-)
+from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.evidence.superstep import fold, written_messages
 from langgraph_patch.history.patch import as_messages
-from langgraph_patch.threads.listing import Selection, list_addresses
-from langgraph_patch.threads.server import Activity, LangGraphServer
+from langgraph_patch.threads.stores import check_of_thread, server_of, store_of
 
 _T = TypeVar("_T")
 
@@ -58,55 +50,7 @@ _NO_RESULT = frozenset((INTERRUPT, RESUME, ERROR, ERROR_SOURCE))
 """A write to one of these channels does not show that a task finished."""
 
 
-# --- the arguments of the public functions --------------------------------------------------
-
-
-def checked_saver(target: Any, *, server: bool) -> BaseCheckpointSaver[Any]:
-    """The synchronous checkpointer that was passed.
-
-    Args:
-        target: What was passed.
-        server: Whether a LangGraph Server is accepted, which can only be read.
-
-    Raises:
-        GraphError: If it is a graph.
-        OptionError: If it is something else, or asynchronous.
-        ThreadError: If it is a LangGraph Server and `server` is False.
-    """
-    if isinstance(target, StateGraph | CompiledStateGraph):
-        raise GraphError(
-            "A graph was passed: pass its checkpointer (graph.checkpointer). A stored thread is "
-            "read and repaired without the code of the application."
-        )
-    name = type(target).__name__
-    if isinstance(target, SyncLangGraphClient):
-        target = LangGraphServer(target)
-    if isinstance(target, LangGraphServer):
-        if server:
-            return target
-        raise ThreadError(
-            "The threads of a LangGraph Server are read over its API, and not repaired: a repair "
-            "would be a run of the graph that races with others. Deploy the graph with "
-            "with_patching, and the next message of a thread repairs it; or name the database of "
-            "the server."
-        )
-    if (
-        isinstance(target, LangGraphClient)
-        or getattr(type(target), "get_tuple", None) is BaseCheckpointSaver.get_tuple
-        or any(each.startswith("Async") for each in class_names(target, "langgraph"))
-    ):
-        raise OptionError(
-            f"{name} is asynchronous: open the same database with its synchronous form, such as "
-            f"SqliteSaver or PostgresSaver, or get_sync_client for a LangGraph Server. An "
-            f"asynchronous service calls the function in a thread: await asyncio.to_thread(...)."
-        )
-    if not isinstance(target, BaseCheckpointSaver):
-        raise OptionError(
-            f"{quoted(target)} is a {name}: expected a checkpointer, such as a SqliteSaver or the "
-            f"`checkpointer` of a graph. `langgraph_patch.threads.opening.open_database` opens "
-            f"the one of a file or a URI."
-        )
-    return target
+# --- which histories -------------------------------------------------------------------------
 
 
 def checked_address(config: RunnableConfig) -> Address:
@@ -128,7 +72,73 @@ def checked_address(config: RunnableConfig) -> Address:
     return address
 
 
-# --- all histories -----------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which histories a scan, a repair or an undo reads.
+
+    Attributes:
+        thread_ids: The ids of the threads. Default: all threads.
+        include: A function that takes the id of a thread and returns whether to read it. Default:
+            all threads.
+        since: Only histories that were written to at this time or later. Default: all.
+
+    Raises:
+        OptionError: If one has an invalid value.
+    """
+
+    thread_ids: Iterable[str] | None = None
+    include: Callable[[str], bool] | None = None
+    since: datetime | None = None
+
+    def __post_init__(self) -> None:
+        ids: Any = self.thread_ids
+        if ids is not None:
+            is_list = isinstance(ids, Iterable) and not isinstance(ids, str | bytes)
+            ids = [*ids] if is_list else [None]
+            if not all(isinstance(each, str) for each in ids):
+                raise OptionError(
+                    f"thread_ids={quoted(self.thread_ids)}: expected the ids of threads, for one a "
+                    f"list of one."
+                )
+            object.__setattr__(self, "thread_ids", sorted(set(ids)))
+        if self.include is not None and not callable(self.include):
+            raise OptionError(
+                f"include={quoted(self.include)}: expected a function of a thread id."
+            )
+        if self.since is not None:
+            if not isinstance(self.since, datetime):
+                raise OptionError(f"since={quoted(self.since)}: expected a datetime.")
+            if self.since.tzinfo is None:
+                object.__setattr__(self, "since", self.since.replace(tzinfo=UTC))
+
+    def has_time(self, written: datetime | None) -> bool:
+        """Whether a history that was written to then is read; also if that is not known."""
+        return self.since is None or written is None or written >= self.since
+
+
+def selected_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) -> list[Address]:
+    """The addresses of the histories of the selected threads, by thread and namespace.
+
+    Args:
+        saver: The checkpointer.
+        selection: Which threads; `since` is not looked at.
+
+    Raises:
+        ThreadError: If one of the named threads does not exist, or the checkpointer cannot list
+            its threads.
+    """
+    listed, ids, include = store_of(saver).list_addresses, selection.thread_ids, selection.include
+
+    def of_thread(thread_id: str) -> list[Address]:
+        addresses: list[Address] = []
+        with suppress(UnicodeEncodeError):  # no database can hold such an id
+            addresses = listed(saver, thread_id)
+        if not addresses:
+            raise ThreadError(f"There is no thread {thread_id!r:.200}.")
+        return addresses
+
+    found = listed(saver, None) if ids is None else chain.from_iterable(map(of_thread, ids))
+    return [each for each in found if include is None or include(each.thread_id)]
 
 
 def read_each(
@@ -146,16 +156,16 @@ def read_each(
         unreadable: Returns what is yielded for a history that cannot be read, with the reason.
 
     Raises:
+        ThreadError: If one of the named threads does not exist.
         Exception: What a database or a server raises that fails.
     """
-    for address in list_addresses(saver, selection):
+    for address in selected_addresses(saver, selection):
         if task_of_namespace(address.namespace) is not None:
             continue
         try:
             result = read(address)
-        except Exception as error:  # any: what is stored may make every constructor fail
-            if is_store_failure(error):
-                raise
+        except Exception as error:  # noqa: BLE001 - what is stored may make every constructor fail
+            check_of_thread(error)
             result = unreadable(address, reason_of(error))
         if result is not None:
             yield result
@@ -271,10 +281,10 @@ class StoredHistory:
         asking = [each for task, own in waiting.items() if task not in finished for each in own]
         return {str(getattr(each, "id", each)): getattr(each, "value", each) for each in asking}
 
-    def activity(self) -> Activity | None:
+    def activity(self) -> Literal["running", "waiting"] | None:
         """Whether a human may still answer or, on a server, a run is in progress; None if not."""
-        if isinstance(self.saver, LangGraphServer):
-            return self.saver.activity(self.saved) if self.starts_tasks() else None
+        if server := server_of(self.saver):
+            return server.activity(self.saved) if self.starts_tasks() else None
         interrupts = {*self.interrupts()}
         if interrupts and (address := Address.of(self.saved.config)).namespace:
             # An answer comes through the root graph only. If that has moved on, none will come.

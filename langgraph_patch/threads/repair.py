@@ -49,9 +49,9 @@ from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.patch import changes_history
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.history.reading import read_history
-from langgraph_patch.threads.listing import delete_checkpoint
-from langgraph_patch.threads.read import MARK, StoredHistory, age_of, checked_address, checked_saver
+from langgraph_patch.threads.read import MARK, StoredHistory, age_of, checked_address
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
+from langgraph_patch.threads.stores import checked_saver, store_of
 
 OnPause = Literal["keep", "abandon"]
 
@@ -147,7 +147,7 @@ def repair_thread(
         recover="required" if recover else False,
         reconcile=reconcile,
     )
-    saver, address = checked_saver(saver, server=False), checked_address(config)
+    saver, address = checked_saver(saver, write=True), checked_address(config)
     base, not_loaded = _read(saver, address, messages_key)
     result = partial(ThreadRepair, address.thread_id, address.namespace, before=base.checkpoint_id)
     if reason := base.differs_from(address):
@@ -413,7 +413,8 @@ def _put(base: StoredHistory, repaired: CheckpointTuple, messages: Sequence[Base
         if newest.checkpoint_id != checkpoint["id"]:
             raise Stopped("moved", _MOVED)
         if newest.starts_tasks() or not are_same(newest.messages() or [], messages):
-            delete_checkpoint(saver, replace(address, checkpoint_id=checkpoint["id"]))
+            address = replace(address, checkpoint_id=checkpoint["id"])
+            store_of(saver).delete_checkpoint(saver, address)
             raise Refused("the database did not return what was written to it")
 
 

@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch.address import Address
-from langgraph_patch.errors import EvidenceError, is_store_failure
+from langgraph_patch.errors import EvidenceError
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.patch import (
     changes_history,
@@ -26,11 +26,10 @@ from langgraph_patch.history.patch import (
 from langgraph_patch.history.placeholders import is_synthetic
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
-from langgraph_patch.threads.listing import Selection
-from langgraph_patch.threads.read import StoredHistory, age_of, checked_saver, read_each, reason_of
+from langgraph_patch.threads.read import Selection, StoredHistory, age_of, read_each, reason_of
 from langgraph_patch.threads.repair import plan_repair
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.threads.server import LangGraphServer
+from langgraph_patch.threads.stores import check_of_thread, checked_saver, server_of
 
 
 def scan_threads(
@@ -105,7 +104,7 @@ def scan_selected(
             without a patch. Default: True.
     """
     repairer = Repairer(messages_key=messages_key, recover="required" if search else False)
-    checked = checked_saver(saver, server=True)
+    checked = checked_saver(saver, write=False)
     return read_each(
         checked,
         selection,
@@ -124,7 +123,7 @@ def _report(
     """The report on one history; None if it is older than what is asked for."""
     saved = saver.get_tuple(address.config)
     if saved is None:
-        if isinstance(saver, LangGraphServer):  # it would refuse the request
+        if server_of(saver):  # it would refuse the request
             return ThreadReport(address.thread_id, "", "healthy")  # it has never run
         return _unreadable(address, "it was deleted during the scan")
     stored = StoredHistory(saver, saved, repairer.messages_key)
@@ -163,8 +162,7 @@ def _with_status(
     try:
         patch = plan_repair(stored, messages, repairer)
     except EvidenceError as error:
-        if is_store_failure(error):
-            raise
+        check_of_thread(error)
         reason = f"its older checkpoints cannot be read: {reason_of(error.__cause__ or error)}"
         patch = patch_messages(messages)
         report, damaged = replace(report, reason=reason), replace(damaged, reason=reason)

@@ -11,10 +11,10 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch.address import Address
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.threads.listing import Selection, delete_checkpoint
-from langgraph_patch.threads.read import StoredHistory, checked_address, checked_saver, read_each
+from langgraph_patch.threads.read import Selection, StoredHistory, checked_address, read_each
 from langgraph_patch.threads.repair import maybe_written
 from langgraph_patch.threads.reports import ThreadRepair
+from langgraph_patch.threads.stores import checked_saver, store_of
 
 
 def undo_repair(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> str:
@@ -60,7 +60,7 @@ def undo_repair(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> str:
         True
         ['ai', 'human']
     """
-    saver, address = checked_saver(saver, server=False), checked_address(config)
+    saver, address = checked_saver(saver, write=True), checked_address(config)
     newest = StoredHistory.newest(saver, address)
     written = newest.checkpoint_id
     if reason := newest.differs_from(address):
@@ -68,7 +68,7 @@ def undo_repair(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> str:
     if not newest.is_repair():
         raise _nothing_to_undo(address.thread_id, f"{_NO_REPAIR} {written}")
     with maybe_written(address):
-        is_done = delete_checkpoint(saver, replace(address, checkpoint_id=written))
+        is_done = store_of(saver).delete_checkpoint(saver, replace(address, checkpoint_id=written))
     if not is_done:
         raise _nothing_to_undo(address.thread_id, f"it has moved on from checkpoint {written}")
     return newest.parent_id
@@ -97,7 +97,7 @@ def find_repairs(
     Raises:
         ThreadError: If a named thread does not exist.
     """
-    saver = checked_saver(saver, server=False)
+    saver = checked_saver(saver, write=True)
 
     def planned(address: Address) -> tuple[Address, ThreadRepair] | None:
         newest = StoredHistory.newest(saver, address)

@@ -14,8 +14,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.sqlite import SqliteSaver
 from measuring import Row, compared, history, in_turns, spent
 
-from langgraph_patch.threads import scan_threads
-from langgraph_patch.threads.opening import open_database
+from langgraph_patch.threads import open_database, scan_threads
 
 
 def fill(path: str, threads: int, turns: int, *, damaged: int = 0) -> None:

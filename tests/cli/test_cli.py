@@ -22,8 +22,7 @@ from langgraph_patch import patch_messages, threads
 from langgraph_patch.cli import commands, main, output
 from langgraph_patch.cli.output import count_report, database_name, summary
 from langgraph_patch.history.findings import Finding
-from langgraph_patch.threads import ThreadReport, repair_thread
-from langgraph_patch.threads.opening import open_database
+from langgraph_patch.threads import ThreadReport, open_database, repair_thread
 from langgraph_patch.threads.scan import scan_selected
 from support.databases import execute, rows_of
 from support.stored_threads import MAIL, WIRE, stored, thread, write

@@ -22,7 +22,7 @@ from langgraph_patch import validate_messages
 from langgraph_patch.errors import StreamError, ThreadError
 from langgraph_patch.streaming import afinal_answers, final_answers, full_stream_checker
 from langgraph_patch.threads import repair_thread, scan_threads
-from langgraph_patch.threads.server import LangGraphServer
+from langgraph_patch.threads.stores.server import LangGraphServer
 from support.paths import run_page
 from support.placeholder_texts import CANCELLED, WAITED
 from support.stored_threads import thread

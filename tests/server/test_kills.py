@@ -26,8 +26,7 @@ from langgraph.types import interrupt
 
 from kit import Agent, Desk, calls, results_in
 from langgraph_patch import validate_messages, with_patching
-from langgraph_patch.threads import repair_thread, undo_repair
-from langgraph_patch.threads.opening import open_database
+from langgraph_patch.threads import open_database, repair_thread, undo_repair
 from support.databases import open_saver, rows_of
 from support.paths import ENVIRONMENT
 from support.placeholder_texts import FAILED, UNKNOWN, WAITED

@@ -123,7 +123,7 @@ sys.meta_path.insert(0, Missing())
 from langgraph_patch import patch_messages
 from langgraph_patch.cli import main
 from langgraph_patch.errors import OptionError
-from langgraph_patch.threads.opening import open_database
+from langgraph_patch.threads import open_database
 from langgraph_patch.view import notebook_html
 
 print(patch_messages([])._repr_html_())

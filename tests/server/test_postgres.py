@@ -21,9 +21,9 @@ from langgraph_patch.address import Address
 from langgraph_patch.cli import main
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.evidence import recover
-from langgraph_patch.threads import listing, opening, repair_thread, scan_threads, undo_repair
-from langgraph_patch.threads.listing import Selection, delete_checkpoint, list_addresses
-from langgraph_patch.threads.opening import open_database
+from langgraph_patch.threads import open_database, repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads.read import Selection, selected_addresses
+from langgraph_patch.threads.stores import postgres as store
 from support.databases import POSTGRES_TABLES, every_row, execute, open_saver, rows_of
 from support.placeholder_texts import WAITED
 from support.servers import PASSWORD
@@ -103,7 +103,7 @@ def test_a_database_is_opened_read_only_by_the_server(path, saver):
         assert scanned(opened) == [("1", "damaged")]
         opened.conn.execute("SET default_transaction_read_only = off")  # as a function might
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            delete_checkpoint(opened, Address("1", "", "x"))
+            store.delete_checkpoint(opened, Address("1", "", "x"))
         shown = opened.conn.execute
         seen = [shown("SHOW transaction_read_only").fetchone() for _ in opened.list(thread())]
         assert {each["transaction_read_only"] for each in seen} == {"on"}
@@ -123,8 +123,8 @@ def test_the_options_of_a_uri_are_kept_and_the_keys_sorted(postgres, own, cli):
     assert 'relation "checkpoints" does not exist' in cli("scan", own)[2]
     with open_saver(postgres.make()) as saver:
         wanted = fill(saver)
-        assert list_addresses(saver, Selection()) == wanted
-        assert len(list_addresses(saver, Selection(["co-op"]))) == 5
+        assert selected_addresses(saver, Selection()) == wanted
+        assert len(selected_addresses(saver, Selection(["co-op"]))) == 5
 
 
 def crafted(module, name, *args):
@@ -193,7 +193,7 @@ def test_a_database_that_is_lost_during_a_scan_stops_it(path, saver):
 @pytest.mark.parametrize("lock", ["before", "during"])
 def test_a_lock_is_not_waited_for_without_an_end(lock, path, saver, monkeypatch):
     """The line says so, and the scan ends."""
-    monkeypatch.setattr(opening, "_LIMITS", opening._LIMITS.replace("15s", "300ms"))  # noqa: SLF001 - not 15 s
+    monkeypatch.setattr(store, "_LIMITS", store._LIMITS.replace("15s", "300ms"))  # noqa: SLF001 - not 15 s
     for name in ("1", "2"):
         stored("abandoned", saver=saver, thread_id=name)
     seen, began = [], time.monotonic()
@@ -292,7 +292,7 @@ def test_every_name_that_the_queries_call_is_known():
     ]  # fmt: skip
     called = {name for text in texts for name in re.findall(r"([a-z_]+)\(", text.lower())}
     operators = {name for text in texts for name in re.findall(r"[-<>=@?|&#*/!~]+", text)}
-    known = opening._CALLED  # noqa: SLF001 - a canary
+    known = store._CALLED  # noqa: SLF001 - a canary
     assert called - {"exists", "any", "coalesce"} <= {*known["functions"]}
     assert operators <= {*known["operators"]}
 
@@ -417,7 +417,7 @@ def test_an_undo_waits_for_whoever_is_writing_and_then_refuses(path, saver):
 
 def test_an_undo_does_not_wait_for_ever_and_keeps_nobody_waiting(path, saver, monkeypatch):
     """If another session locks the tables, nothing is deleted; writers wait for a second."""
-    monkeypatch.setattr(listing, "_PAUSES", (0.1,))  # it tries twice
+    monkeypatch.setattr(store, "_PAUSES", (0.1,))  # it tries twice
     stored("abandoned", saver=saver)
     repair_thread(saver, thread(), min_age=0)
     before, waits, refused = every_row(path), [], []

@@ -112,6 +112,8 @@ def stored(graph: AnyGraph, config: RunnableConfig, saver: Saver) -> None:
     assert_type((repair.skipped, repair.patch), tuple[bool, lp.Patch | None])
     assert_type(threads.undo_repair(saver, config), str)
     threads.scan_threads(get_sync_client())
+    with threads.open_database("threads.sqlite", write=True, trust=[("app", "User")]) as opened:
+        assert_type(opened, BaseCheckpointSaver[Any])
     threads.repair_thread(saver, config, on_pause="drop")  # type: ignore[arg-type]
     threads.repair_thread(graph, config)  # type: ignore[arg-type]
 

@@ -5,7 +5,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
-from langgraph_patch.threads.listing import Selection
+from langgraph_patch.threads.read import Selection
 from langgraph_patch.threads.undo import find_repairs
 from support.databases import rows_of
 from support.stored_threads import Foreign, lines, scanned, stored, thread

@@ -12,8 +12,8 @@ import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.threads import opening, repair_thread, scan_threads
-from langgraph_patch.threads.opening import open_database
+from langgraph_patch.threads import open_database, repair_thread, scan_threads
+from langgraph_patch.threads.stores import sqlite
 from support.databases import execute, open_saver
 from support.stored_threads import stored, thread
 
@@ -161,7 +161,7 @@ def test_what_would_run_code_of_the_file_is_refused(statements, write, expected,
 
 def test_a_locked_database_is_reported_as_locked(path, monkeypatch):
     """Before and during a scan, which stops: a lock is no fault of a thread."""
-    monkeypatch.setattr(opening, "_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "_SECONDS", 0.01)
     execute(path, "PRAGMA journal_mode=delete")
     expected = "database is locked"
     with closing(sqlite3.connect(path)) as conn:

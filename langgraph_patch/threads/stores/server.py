@@ -15,12 +15,14 @@ that was not expected is an error in words. No error repeats a URL, which may ho
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import httpx
 from langchain_core.messages import messages_from_dict
@@ -28,6 +30,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.types import Interrupt, Send
+from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph.storage import (
@@ -40,16 +43,84 @@ from langgraph_patch._langgraph.storage import (
 )
 from langgraph_patch._text import brief
 from langgraph_patch.address import Address
-from langgraph_patch.errors import StoreError, ThreadError
-
-Activity = Literal["running", "waiting"]
-"""Why the calls of the last message may still get their results."""
+from langgraph_patch.errors import OptionError, StoreError, ThreadError
 
 _PAGE = 100
 """How many threads are asked for at once."""
 
 _ALL = 1000
 """How many checkpoints are asked for if the caller wants all."""
+
+
+# --- the store ---------------------------------------------------------------------------
+
+READ_ONLY = (
+    "The threads of a LangGraph Server are read over its API, and not repaired: a repair "
+    "would be a run of the graph that races with others. Deploy the graph with "
+    "with_patching, and the next message of a thread repairs it; or name the database of "
+    "the server."
+)
+
+
+def list_addresses(saver: LangGraphServer, thread_id: str | None) -> list[Address]:
+    """The roots of all threads, or of one; its report tells if there is no such thread."""
+    return [*map(Address, saver.thread_ids() if thread_id is None else [thread_id])]
+
+
+def is_failure(chain: Sequence[BaseException]) -> bool | None:
+    """Whether every other request would fail too."""
+    return True if any(isinstance(each, StoreError) for each in chain) else None
+
+
+# --- opening -----------------------------------------------------------------------------
+
+
+_HEADERS = "LANGGRAPH_HEADERS"
+"""The environment variable with further headers."""
+
+_SERVER_SECONDS = 60.0
+"""How long the server may say nothing."""
+
+
+@contextmanager
+def open_saver(target: str, *_: object, **__: object) -> Iterator[LangGraphServer]:
+    """Connect to a LangGraph Server.
+
+    The SDK takes the API key from `LANGGRAPH_API_KEY`, `LANGSMITH_API_KEY` or
+    `LANGCHAIN_API_KEY`. Further headers come from `LANGGRAPH_HEADERS`, as lines of `Name: value`.
+
+    Args:
+        target: Its URL, without user and password.
+
+    Raises:
+        OptionError: If the URL holds a user or has no valid port, or a header is not
+            `Name: value`.
+    """
+    if not _is_plain_url(target):
+        raise OptionError(
+            f"The URL holds a user or a password, or its port is no number: put the header that "
+            f"your server expects into the environment variable {_HEADERS}."
+        )
+    lines = [line for line in os.environ.get(_HEADERS, "").splitlines() if line.strip()]
+    headers = [tuple(map(str.strip, line.partition(":"))) for line in lines]
+    if not all(map(all, headers)):
+        raise OptionError(f"A line of {_HEADERS} is not a header: expected `Name: value`.")
+    named = {name: value for name, _, value in headers}
+    with get_sync_client(url=target, headers=named, timeout=_SERVER_SECONDS) as client:
+        yield LangGraphServer(client)
+
+
+def _is_plain_url(url: str) -> bool:
+    """Whether a URL has no user, and a port that can be read: a part of a password cannot."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    return parts.username is None and port != 0
+
+
+# --- its threads, as those of a checkpointer ----------------------------------------------
 
 
 class LangGraphServer(BaseCheckpointSaver[str]):
@@ -128,7 +199,7 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             ids |= page
         return sorted(ids)
 
-    def activity(self, saved: CheckpointTuple) -> Activity | None:
+    def activity(self, saved: CheckpointTuple) -> Literal["running", "waiting"] | None:
         """Whether a run of a thread is in progress, or it waits for a human; None if neither.
 
         Args:
@@ -246,7 +317,7 @@ def checkpoint_of(state: Mapping[str, Any]) -> CheckpointTuple:
         state: A `ThreadState` of the API.
 
     Examples:
-        >>> from langgraph_patch.threads.server import checkpoint_of
+        >>> from langgraph_patch.threads.stores.server import checkpoint_of
         >>> state = {"values": {"messages": [{"type": "human", "content": "hi", "id": "h1"}]},
         ...          "checkpoint": {"thread_id": "1", "checkpoint_id": "c1"}, "tasks": [],
         ...          "metadata": {"step": 3}, "created_at": "2026-01-01T00:00:00+00:00"}

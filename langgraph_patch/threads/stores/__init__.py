@@ -1,0 +1,193 @@
+"""The kinds of databases of threads: a store is a module that knows one of them.
+
+It has a few functions:
+
+- `open_saver(target, serde, *, write)`: a context manager over a checkpointer that executes
+  nothing of what is stored, and raises a `StoreError` where the database fails;
+- `list_addresses(saver, thread_id)`: the addresses of the histories of one thread, or of all for
+  None, by thread and namespace;
+- `delete_checkpoint(saver, address)`: deletes a checkpoint if it is the newest of its history and
+  has no pending writes, and returns whether it did. Nothing can be written in between;
+- `is_failure(chain)`: whether an error, with its causes, is a failure of the database (True) or of
+  one thread (False); None if it is an error of another driver.
+
+`other` opens nothing, knows any checkpointer, and has a rule for any error. What the threads of
+LangGraph Server do not allow, `server` leaves out.
+
+Nothing in a database is executed. By default LangGraph's serializer imports and calls whatever a
+msgpack row names, and a pickle row is code. So the serializer gets an allowlist, and pickles are
+not loaded. An instance of any other class is read as a dict. If such a value were written back, the
+class would be lost, so `repair` refuses that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from types import ModuleType
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
+
+from langgraph_patch._text import quoted
+from langgraph_patch.errors import GraphError, OptionError, ThreadError, chain_of
+from langgraph_patch.threads.stores import other, postgres, server, sqlite
+from langgraph_patch.threads.stores.server import LangGraphServer
+from langgraph_patch.threads.stores.tables import class_names
+
+_STORES = (
+    (("http://", "https://"), "LangGraphServer", server),
+    (("postgresql://", "postgres://"), "PostgresSaver", postgres),
+    (("",), "SqliteSaver", sqlite),
+    ((), "BaseCheckpointSaver", other),
+)
+"""How a target begins that a store opens, the class of a checkpointer that it knows, the store."""
+
+
+def open_database(
+    target: str,
+    *,
+    write: bool = False,
+    trust: Sequence[tuple[str, str]] = (),
+    serde: SerializerProtocol | None = None,
+) -> AbstractContextManager[BaseCheckpointSaver[Any]]:
+    """Open a database of threads without executing anything in it.
+
+    The checkpointer that it returns, as a context manager, is for `scan_threads`, `repair_thread`
+    and `undo_repair`. An error never repeats a URI, which may hold a password.
+
+    Args:
+        target: The path of a SQLite file, the `postgresql://` URI of a PostgreSQL database, or
+            the `http://` or `https://` URL of a LangGraph Server.
+        write: Whether it may be written to. Otherwise it is opened read-only, as a server always
+            is. Default: False.
+        trust: Classes that may be loaded beside LangChain's and LangGraph's, as (module,
+            class). Default: none.
+        serde: The serializer of the application, such as one that decrypts. It decides which
+            classes are loaded. Default: LangGraph's, which loads only trusted classes.
+
+    Raises:
+        ThreadError: If there is no such database, or it holds no threads, or it would run code
+            when it is read.
+        StoreError: If it fails while it is open.
+        OptionError: If it is a PostgreSQL database, and psycopg is not installed; or if the URL of
+            a server holds a user or a password.
+
+    Examples:
+        >>> import tempfile
+        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> from langgraph.checkpoint.sqlite import SqliteSaver
+        >>> from langgraph.graph import MessagesState, StateGraph
+        >>> from langgraph_patch.threads import open_database, scan_threads
+        >>> call = {"name": "wire", "args": {}, "id": "c1"}
+        >>> builder = StateGraph(MessagesState)
+        >>> _ = builder.add_node("model", lambda state: {"messages": [
+        ...     AIMessage("", tool_calls=[call]), HumanMessage("never mind")]})
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> file = f"{folder.name}/threads.sqlite"
+        >>> with SqliteSaver.from_conn_string(file) as saver:
+        ...     graph = builder.set_entry_point("model").compile(checkpointer=saver)
+        ...     _ = graph.invoke({"messages": []}, {"configurable": {"thread_id": "1"}})
+        >>> with open_database(file) as saver:
+        ...     [report.status for report in scan_threads(saver)]
+        ['damaged']
+        >>> folder.cleanup()
+    """
+    used = serde or JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
+    store = next(store for begins, _, store in _STORES if target.startswith(begins))
+    if store is sqlite and not sqlite.is_path(target):
+        raise ThreadError(
+            "This is not a supported database: expected a URI that begins with postgresql:// or "
+            "postgres:// (PostgreSQL), or with http:// or https:// (LangGraph Server), or the "
+            "path of a SQLite file."
+        )
+    opened: AbstractContextManager[BaseCheckpointSaver[Any]]
+    opened = store.open_saver(target, used, write=write)
+    return opened
+
+
+# --- the store of a checkpointer ---------------------------------------------------------
+
+
+def checked_saver(target: Any, *, write: bool) -> BaseCheckpointSaver[Any]:
+    """The synchronous checkpointer that was passed.
+
+    Args:
+        target: What was passed.
+        write: Whether it will be written to, as a LangGraph Server never is.
+
+    Raises:
+        GraphError: If it is a graph.
+        OptionError: If it is something else, or asynchronous.
+        ThreadError: If it is a LangGraph Server and `write` is True.
+    """
+    if isinstance(target, StateGraph | CompiledStateGraph):
+        raise GraphError(
+            "A graph was passed: pass its checkpointer (graph.checkpointer). A stored thread is "
+            "read and repaired without the code of the application."
+        )
+    name = type(target).__name__
+    if isinstance(target, SyncLangGraphClient):
+        target = LangGraphServer(target)
+    if write and server_of(target):
+        raise ThreadError(server.READ_ONLY)
+    if (
+        isinstance(target, LangGraphClient)
+        or getattr(type(target), "get_tuple", None) is BaseCheckpointSaver.get_tuple
+        or any(each.startswith("Async") for each in class_names(target, "langgraph"))
+    ):
+        raise OptionError(
+            f"{name} is asynchronous: open the same database with its synchronous form, such as "
+            f"SqliteSaver or PostgresSaver, or get_sync_client for a LangGraph Server. An "
+            f"asynchronous service calls the function in a thread: await asyncio.to_thread(...)."
+        )
+    if not isinstance(target, BaseCheckpointSaver):
+        raise OptionError(
+            f"{quoted(target)} is a {name}: expected a checkpointer, such as a SqliteSaver or the "
+            f"`checkpointer` of a graph. `langgraph_patch.threads.open_database` opens the one of "
+            f"a file or a URI."
+        )
+    return target
+
+
+def server_of(saver: Any) -> LangGraphServer | None:
+    """The LangGraph Server behind a checkpointer, which knows of runs; None for a database."""
+    return saver if isinstance(saver, LangGraphServer) else None
+
+
+def store_of(saver: BaseCheckpointSaver[Any]) -> ModuleType:
+    """The store that knows a checkpointer.
+
+    Examples:
+        >>> from langgraph.checkpoint.memory import InMemorySaver
+        >>> from langgraph_patch.threads.stores import store_of
+        >>> saver = InMemorySaver()
+        >>> store_of(saver).list_addresses(saver, None)
+        []
+    """
+    # Packages of others have such classes too: hence the module.
+    names = class_names(saver, ("langgraph.checkpoint.", "langgraph_patch."))
+    return next(store for _, name, store in _STORES if name in names)
+
+
+# --- whose failure an error is -----------------------------------------------------------
+
+
+def check_of_thread(error: Exception) -> None:
+    """Raise what is not about the one thread that was read or written.
+
+    Raises:
+        KeyboardInterrupt: If Ctrl-C is among its causes: what ends a query may raise another error.
+        Exception: The error itself, if the database or the server failed.
+    """
+    chain = [*chain_of(error)]
+    if any(isinstance(each, KeyboardInterrupt) for each in chain):
+        raise KeyboardInterrupt from error
+    said = (store.is_failure(chain) for *_, store in _STORES)
+    if next(each for each in said if each is not None):
+        raise error

@@ -1,0 +1,115 @@
+"""Any other checkpointer: what LangGraph's interface of one can do, and how its errors are read.
+
+Nothing is known of its database but that interface. It lists checkpoints and not threads, so all
+checkpoints are listed, and it cannot delete one.
+
+Whose failure is an error of a driver that nobody here has heard of? Where it was raised tells, and
+what kind of error it is:
+
+- While a value was loaded or written, below a method of the serializer: it is about that value.
+- In a checkpointer, with a class of its driver, such as `ServerSelectionTimeoutError`, or as an
+  `OSError`: the database failed, and the next thread would wait for the same time-out.
+- In a checkpointer, with a class of Python's, such as `KeyError`, or one that is a `ValueError`,
+  `TypeError` or `LookupError` too: its code did not expect what one thread has stored. A driver
+  has classes of its own for what is wrong with the database.
+- Anywhere else: it is about the thread that was being read.
+
+A connection that is refused or times out is a failure wherever it was: a serializer that asks
+another service for its key gets none for the next thread either.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from traceback import walk_tb
+from types import FrameType
+from typing import Any, NoReturn
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+
+from langgraph_patch._text import brief
+from langgraph_patch.address import Address
+from langgraph_patch.errors import ThreadError, chain_of
+
+# --- threads -----------------------------------------------------------------------------
+
+
+def list_addresses(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:
+    """The addresses of all checkpoints that a checkpointer lists, of one thread or of all."""
+    name, root = type(saver).__name__, Address(thread_id or "")
+    config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
+    try:
+        listing = saver.list(None if thread_id is None else config)
+        named = sorted({_as_read(Address.of(saved.config)) for saved in listing})
+    except Exception as error:  # any: not every checkpointer can list threads
+        if thread_id is not None:  # some want a namespace too; every thread has the root
+            return [] if saver.get_tuple(root.config) is None else [root]
+        if is_failure([*chain_of(error)]):
+            error.add_note(f"If {name} cannot list its threads: {_ADVICE}")
+            raise
+        raise ThreadError(f"{name} cannot list its threads ({brief(error)}). {_ADVICE}") from error
+    if not named and thread_id is None and not isinstance(saver, InMemorySaver):
+        raise ThreadError(
+            f"{name} lists no thread: it is empty, or it cannot list its threads. {_ADVICE}"
+        )
+    return named
+
+
+_ADVICE = "Name the threads: scan_threads(saver, thread_ids=[...])."
+
+
+def _as_read(address: Address) -> Address:
+    # langgraph-checkpoint-redis lists the root namespace as it is stored, and does not find it so.
+    namespace = "" if address.namespace == "__empty__" else address.namespace
+    return Address(address.thread_id, namespace)
+
+
+def delete_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> NoReturn:
+    """Say how to go on without it."""
+    raise ThreadError(
+        f"{type(saver).__name__} cannot delete single checkpoints, so the repair of thread "
+        f"{address.thread_id!r} cannot be undone: continue from the checkpoint before it, with "
+        f"its checkpoint_id in the config."
+    )
+
+
+# --- whose failure an error is -----------------------------------------------------------
+
+
+def is_failure(chain: Sequence[BaseException]) -> bool:
+    """Whether a database failed, whatever its driver is."""
+    if any(isinstance(each, ConnectionError | TimeoutError) for each in chain):
+        return True
+    frames = [frame for each in chain for frame, _ in walk_tb(each.__traceback__)]
+    if is_serializing(frames):
+        return False
+    in_saver = any(issubclass(each, BaseCheckpointSaver) for each in _classes_in(frames))
+    return in_saver and any(map(_is_of_driver, chain))
+
+
+def is_serializing(frames: Iterable[FrameType]) -> bool:
+    """Whether one of these calls is that of a method of a serializer."""
+    return any(hasattr(each, "loads_typed") for each in _classes_in(frames))
+
+
+def _classes_in(frames: Iterable[FrameType]) -> Iterator[type]:
+    """The classes of the objects whose methods these are; an object itself may answer anything."""
+    return (type(frame.f_locals.get("self")) for frame in frames)
+
+
+def _is_of_driver(error: BaseException) -> bool:
+    """Whether it is an error of a driver, or of the operating system below it."""
+    if isinstance(error, OSError):
+        return True
+    names = {base.__name__ for base in type(error).__mro__}
+    # PEP 249 has `DataError` for what is wrong with the data that are read or written.
+    if isinstance(error, ValueError | TypeError | LookupError) or "DataError" in names:
+        return False
+    package = type(error).__module__.partition(".")[0]
+    return not (package in sys.stdlib_module_names or package.startswith(_OF_LANGGRAPH))
+
+
+_OF_LANGGRAPH = ("langchain", "langgraph")

@@ -1,0 +1,188 @@
+"""PostgreSQL: read in transactions, and nothing that another role has defined is called.
+
+An error never repeats the URI: a password with a `/` or an `@` that is not %-encoded is read as a
+host or a database, so any part of a URI may be one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from langgraph_patch._langgraph.storage import postgres_cursor
+from langgraph_patch.address import Address
+from langgraph_patch.errors import OptionError, StoreError, ThreadError
+from langgraph_patch.threads.stores.tables import Tables, class_names, no_checkpoint, not_ordinary
+
+_TABLES = Tables(
+    addresses="SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {}",
+    writes="checkpoint_writes",
+    parameter="%s",
+    lock=(
+        ("SET LOCAL lock_timeout = '1s'",),  # others wait behind whoever waits for a lock
+        # Row locks are not enough: LangGraph inserts rows.
+        ("LOCK TABLE checkpoints, checkpoint_writes IN SHARE ROW EXCLUSIVE MODE",),
+    ),
+    cursor=postgres_cursor,
+)
+list_addresses = _TABLES.list_addresses
+
+
+def delete_checkpoint(saver: Any, address: Address) -> bool:
+    """Delete a checkpoint; where another writer's lock is in the way, try again."""
+    for seconds in _PAUSES:
+        try:
+            return _TABLES.delete_checkpoint(saver, address)
+        except Exception as error:  # of a driver that may not be installed
+            if "LockNotAvailable" not in class_names(error, "psycopg"):
+                raise
+        time.sleep(seconds)
+    return _TABLES.delete_checkpoint(saver, address)
+
+
+_PAUSES = (0.1, 0.5, 1.0, 2.0)
+"""The seconds before a deletion is tried again."""
+
+
+def is_failure(chain: Sequence[BaseException]) -> bool | None:
+    """Whether the database failed, and not a query about one thread."""
+    own = [names for each in chain if (names := class_names(each, "psycopg"))]
+    return any(names & _FAILURES and not names & _OF_ONE_THREAD for names in own) if own else None
+
+
+_FAILURES = {
+    *("OperationalError", "InterfaceError", "ProgrammingError"),
+    *("ReadOnlySqlTransaction", "InFailedSqlTransaction", "IdleInTransactionSessionTimeout"),
+}
+_OF_ONE_THREAD = {"QueryCanceled", "ProgramLimitExceeded"}
+"""It took too long, or is too large: the next thread may be smaller."""
+
+# --- opening -----------------------------------------------------------------------------
+
+_DATABASE = "The PostgreSQL database"
+_NAMES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+
+_LIMITS = "-c row_security=off -c lock_timeout=15s -c statement_timeout=60s"
+"""A policy that hides rows is an error; nothing is waited for without an end."""
+
+# These use only what is in pg_catalog, whatever the search path of the connection has.
+_SCHEMAS = (
+    "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[] AS schemas, "
+    "pg_catalog.current_setting('row_security') AS row_security, "
+    "ARRAY["
+    + ", ".join(f"pg_catalog.to_regclass('{table}')::oid" for table in _NAMES)
+    + "] AS tables"
+)
+_ODD = """SELECT c.relname AS name FROM pg_class c
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_type t ON t.oid = a.atttypid
+WHERE c.oid = ANY(%s) AND (c.relkind NOT IN ('r', 'p') OR a.attgenerated <> ''
+    OR t.typnamespace <> 'pg_catalog'::regnamespace) LIMIT 1"""
+_FOREIGN = """SELECT n.nspname AS schema, f.name::text, r.rolname AS owner FROM (
+    SELECT proname AS name, pronamespace AS schema, proowner AS owner FROM pg_proc
+    WHERE proname = ANY(%(functions)s)
+    UNION ALL SELECT oprname, oprnamespace, oprowner FROM pg_operator
+    WHERE oprname = ANY(%(operators)s)
+) f JOIN pg_namespace n ON n.oid = f.schema JOIN pg_roles r ON r.oid = f.owner
+WHERE n.nspname = ANY(%(schemas)s) AND NOT r.rolsuper AND r.rolname <> current_user LIMIT 1"""
+_CALLED = {
+    "functions": ["array_agg", "convert_to", "jsonb_each_text"],
+    "operators": ["=", "<>", "<", "<=", ">", "->", "->>", "@>"],
+}
+"""What the queries of a `PostgresSaver` and of `tables` call by names that may be redefined."""
+
+
+@contextmanager
+def open_saver(
+    target: str, serde: SerializerProtocol, *, write: bool
+) -> Iterator[BaseCheckpointSaver[Any]]:
+    """Connect to a database."""
+    try:
+        import psycopg  # noqa: PLC0415 - may not be installed
+        from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise OptionError(
+            "a PostgreSQL database needs psycopg: pip install 'langgraph-patch[postgres]'"
+        ) from error
+
+    # What is not in a transaction of ours, such as a deletion, is read-only by default.
+    settings = _LIMITS if write else f"{_LIMITS} -c default_transaction_read_only=on"
+    with closing(_connection(target, settings, psycopg)) as conn:
+        try:
+            conn.read_only = not write
+            with conn.transaction():
+                _check_postgres(conn)
+            with conn.transaction():
+                if conn.execute("SELECT FROM checkpoints LIMIT 1").fetchone() is None:
+                    raise no_checkpoint(_DATABASE)
+            yield _in_transactions(PostgresSaver, conn)(conn, serde=serde)
+        except psycopg.Error as error:
+            first, *_ = str(error).strip().splitlines() or [type(error).__name__]
+            raise StoreError(
+                f"{_DATABASE}: {first}. Is it the database that LangGraph writes to, and does no "
+                f"other process lock its tables?"
+            ) from error
+
+
+def _in_transactions(saver: type[BaseCheckpointSaver[Any]], conn: Any) -> Any:
+    """A checkpointer that reads in transactions, which are read-only if the connection is."""
+
+    class TransactionSaver(saver):  # type: ignore[misc, valid-type]  # may not be installed
+        def get_tuple(self, config: Any) -> Any:
+            with conn.transaction():
+                return super().get_tuple(config)
+
+        def list(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            with conn.transaction():
+                yield from super().list(*args, **kwargs)
+
+        def get_delta_channel_history(self, **kwargs: Any) -> Any:
+            with conn.transaction():
+                return super().get_delta_channel_history(**kwargs)
+
+    return TransactionSaver
+
+
+def _connection(uri: str, settings: str, psycopg: Any) -> Any:
+    problem = "its URI cannot be read"
+    try:
+        values = psycopg.conninfo.conninfo_to_dict(uri)
+        problem = "the connection failed"
+        options: dict[str, Any] = {
+            "connect_timeout": 10,
+            "fallback_application_name": "langgraph-patch",
+            **values,
+            # Not a SET: behind a pooler it would outlive us, on a connection of others.
+            "options": f"{values.get('options', '')} {settings}".strip(),
+        }
+        return psycopg.connect(**options, autocommit=True, row_factory=psycopg.rows.dict_row)
+    except (psycopg.Error, ValueError):
+        pass
+    # Outside of `except`: the context of the error, and its text, may hold a password.
+    raise StoreError(
+        f"{_DATABASE}: {problem}. Is the server running, and are host, port, user, password and "
+        f"database right? Special characters in them must be %-encoded. Name the server itself, "
+        f"not a pooler before it; psql with the same URI says more."
+    )
+
+
+def _check_postgres(conn: Any) -> None:
+    """Check that what is read are tables, and that no query calls what another role defined."""
+    names = conn.execute(_SCHEMAS).fetchone()
+    conn.execute("SET LOCAL search_path = pg_catalog")
+    if odd := conn.execute(_ODD, (names["tables"],)).fetchone():
+        raise not_ordinary(_DATABASE, odd["name"])
+    foreign = conn.execute(_FOREIGN, {**_CALLED, "schemas": names["schemas"]}).fetchone()
+    if foreign:
+        raise ThreadError(
+            f"{_DATABASE}: role {foreign['owner']!r} has defined {foreign['name']!r} in schema "
+            f"{foreign['schema']!r}, which reading the tables would call: drop it, or leave that "
+            f"schema out of the search path."
+        )
+    if names["row_security"] != "off":
+        raise ThreadError(f"{_DATABASE}: a pooler drops settings: name the server itself.")

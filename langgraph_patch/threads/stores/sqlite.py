@@ -1,0 +1,141 @@
+"""SQLite: a file is opened so that nothing in it is executed, and a scan writes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from langgraph_patch._text import quoted
+from langgraph_patch.errors import StoreError, ThreadError
+from langgraph_patch.threads.stores.tables import Tables, class_names, no_checkpoint, not_ordinary
+
+_TABLES = Tables(
+    # As bytes: SQLite stores any bytes as text.
+    addresses="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB)
+    FROM (SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {})""",
+    writes="writes",
+    parameter="?",
+    lock=(),  # one statement is a transaction
+    cursor=methodcaller("cursor"),
+)
+list_addresses, delete_checkpoint = _TABLES.list_addresses, _TABLES.delete_checkpoint
+
+
+def is_path(target: str) -> bool:
+    """Whether a target is one: what has the form of a URI and is no file may hold a password."""
+    is_uri = re.search(r"://|^\w+:/|@.*[:/]|password\s*=", target, re.IGNORECASE)
+    return not is_uri or os.path.exists(target)  # noqa: PTH110 - never raises
+
+
+def is_failure(chain: Sequence[BaseException]) -> bool | None:
+    """Whether the file cannot be read: locked, full, no database. Rows of one thread may be odd."""
+    own = [each for each in chain if class_names(each, "sqlite3")]
+    return any(map(_is_of_file, own)) if own else None
+
+
+def _is_of_file(error: BaseException) -> bool:
+    # Without a code it is an error of Python, for text that is not UTF-8 in one row.
+    code = getattr(error, "sqlite_errorcode", None)
+    is_operational = "OperationalError" in class_names(error, "sqlite3")
+    return code == _NOT_A_DATABASE or (code is not None and is_operational)
+
+
+_NOT_A_DATABASE = 26
+
+# --- opening -----------------------------------------------------------------------------
+
+_SECONDS = 30.0  # to wait for the lock of another process
+
+_TRIGGERS = """SELECT name FROM sqlite_master
+WHERE type = 'trigger' AND lower(tbl_name) IN ('checkpoints', 'writes')"""
+
+
+@contextmanager
+def open_saver(
+    target: str, serde: SerializerProtocol, *, write: bool
+) -> Iterator[BaseCheckpointSaver[Any]]:
+    """Open a file; an error names it."""
+    import sqlite3  # noqa: PLC0415 - slow to import, and only for SQLite
+
+    from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415 - as above
+
+    class ReadSaver(SqliteSaver):
+        def setup(self) -> None:
+            """Do not change the tables."""
+
+    if not os.path.isfile(target):  # noqa: PTH113 - a name with a null character is no file
+        raise ThreadError(f"{quoted(target)} is no file: expected a SQLite database.")
+    path = Path(target).resolve()
+    mode = _mode_of(path, write=write)
+    try:
+        uri = f"{path.as_uri()}?{mode}"
+        conn = sqlite3.connect(uri, uri=True, timeout=_SECONDS, check_same_thread=False)
+        with closing(conn):
+            # The log of a process that was killed is not written into the file when it is closed.
+            # Python can switch that off from 3.12 on. Without a `-shm` file it is a copy, and
+            # SQLite leaves files behind unless it writes the log into it.
+            has_log = Path(f"{path}-shm").exists()
+            if sys.version_info >= (3, 12) and has_log and not write:
+                conn.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE)
+            _check_sqlite(conn, target, write=write)
+            yield (SqliteSaver if write else ReadSaver)(conn, serde=serde)
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"{target!r}: {error}. Is it the SQLite database that LangGraph writes to, and does no "
+            f"other process lock it? A damaged file is recovered with `sqlite3 FILE .recover`."
+        ) from error
+
+
+def _mode_of(path: Path, *, write: bool) -> str:
+    """How a file is opened: one that may only be read has no log, or it would not be read."""
+    if all(os.access(each, os.W_OK) for each in (path, path.parent)):
+        # A file that is opened for reading alone leaves a log that its owner cannot delete.
+        return "mode=rw"
+    logs = [Path(f"{path}{end}") for end in ("-wal", "-journal")]
+    if write or any(log.exists() and log.stat().st_size for log in logs):
+        raise ThreadError(
+            f"{str(path)!r}: this user may not write the file or its directory"
+            + ("." if write else ", and a log (-wal) beside it has to be read too.")
+            + " Copy it, with its log if there is one, and name the copy."
+        )
+    return "mode=ro&immutable=1"
+
+
+def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
+    conn.execute("PRAGMA trusted_schema = OFF")
+    for table in ("checkpoints", "writes"):
+        if not _is_ordinary(conn, table):
+            raise not_ordinary(repr(target), table)
+    if conn.execute("SELECT 1 FROM checkpoints LIMIT 1").fetchone() is None:
+        raise no_checkpoint(repr(target))
+    if write:
+        trigger = conn.execute(_TRIGGERS).fetchone()
+        if trigger:
+            raise ThreadError(
+                f"{target!r} has a trigger {trigger[0]!r:.100}, which a write would run: repair "
+                f"its threads in Python, with the checkpointer of your application."
+            )
+        return
+    columns = {row[1] for row in conn.execute("PRAGMA main.table_info(writes)")}
+    if "task_path" not in columns:
+        # langgraph-checkpoint-sqlite has it since 3.1.2. A view of this connection adds it.
+        conn.execute("CREATE TEMP VIEW writes AS SELECT *, '' AS task_path FROM main.writes")
+    conn.execute("PRAGMA query_only = ON")
+
+
+def _is_ordinary(conn: Any, table: str) -> bool:
+    """Whether reading a table runs nothing but SQLite's own reading; also if there is none."""
+    kinds = conn.execute("SELECT sql FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,))
+    if not all(str(sql).startswith("CREATE TABLE") for (sql,) in kinds):
+        return False  # a view, or a virtual table, which may read one
+    columns = conn.execute(f"PRAGMA main.table_xinfo({table})")
+    return not any(hidden for *_, hidden in columns)  # as generated columns are
