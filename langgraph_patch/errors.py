@@ -72,6 +72,11 @@ def check_flags(**flags: object) -> None:
             raise OptionError(f"{name}={quoted(value)}: expected True or False.")
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Whether it is Ctrl-C, or has it among its causes: what ends a query may raise, too."""
+    return any(isinstance(each, KeyboardInterrupt) for each in chain_of(error))
+
+
 def chain_of(error: BaseException | None) -> Iterator[BaseException]:
     """An error, its cause, the cause of that, and so on."""
     seen = set[int]()

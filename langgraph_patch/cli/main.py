@@ -39,7 +39,7 @@ from typing import Any, NoReturn, cast
 
 from langgraph_patch import __version__, view
 from langgraph_patch._text import brief, masked, quoted, say
-from langgraph_patch.errors import PatchError
+from langgraph_patch.errors import PatchError, is_interrupt
 
 _EPILOG = "".join((__doc__ or "").partition("DB is one of:")[1:])
 _BAD, _STOPPED, _CLOSED = 2, 130, 141  # the last two as a shell reports Ctrl-C and a closed pipe
@@ -207,10 +207,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _CLOSED
-    except KeyboardInterrupt as stop:
-        say(f"stopped by Ctrl-C.{output.notes_of(stop)}")
-        return _STOPPED
-    except Exception as error:  # any: a person reads one line; --debug raises it
+    except (KeyboardInterrupt, Exception) as error:  # a person reads one line; --debug raises it
+        if is_interrupt(error):
+            say(f"stopped by Ctrl-C.{output.notes_of(error)}")
+            return _STOPPED
         if options.debug:
             raise
         is_expected = isinstance(error, PatchError | OSError)

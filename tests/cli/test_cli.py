@@ -4,8 +4,10 @@ import io
 import json
 import re
 import shutil
+import signal
 import sqlite3
 import sys
+import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
@@ -23,6 +25,7 @@ from langgraph_patch.cli import commands, main, output
 from langgraph_patch.cli.output import count_report, database_name, summary
 from langgraph_patch.history.findings import Finding
 from langgraph_patch.threads import ThreadReport, open_database, repair_thread
+from langgraph_patch.threads.read import StoredHistory
 from langgraph_patch.threads.scan import scan_selected
 from support.databases import execute, rows_of
 from support.stored_threads import MAIL, WIRE, stored, thread, write
@@ -361,6 +364,40 @@ def test_a_command_that_ends_early_prints_what_was_done(error, code, cli, path, 
     found, out, err = cli("repair", path, "--all", *APPLY)
     assert (found, outcomes_in(out)) == (code, {"broken": "repaired"})
     assert "1 healthy, 1 repaired." in err
+
+
+@pytest.mark.parametrize(
+    "command", [(commands, "scan_selected", "scan"), (threads, "repair_thread", "repair", *APPLY)]
+)
+def test_a_second_ctrl_c_in_a_row_is_not_lost(command, cli, path, monkeypatch):
+    """Msgpack would make of it a row that cannot be read. The command does not wait, nor blame."""
+    module, act, name, *options = command
+    begin, construct, messages = getattr(module, act), AIMessage.__init__, StoredHistory.messages
+    due, pressed = [], []
+
+    def begins(*args, **named):
+        due.extend([signal.SIGINT] * 2)
+        return begin(*args, **named)
+
+    def constructs(self, *args, **named):
+        while due:
+            pressed.append(due.pop())
+            signal.raise_signal(signal.SIGINT)
+        construct(self, *args, **named)
+
+    def reads(self):
+        while pressed:  # a long search
+            time.sleep(0.001)
+        return messages(self)
+
+    monkeypatch.setattr(module, act, begins)
+    monkeypatch.setattr(AIMessage, "__init__", constructs)
+    monkeypatch.setattr(StoredHistory, "messages", reads)
+    before = rows_of(path)
+    code, out, err = cli(name, path, "broken", *options)
+    assert (code, out, len(pressed)) == (130, "", 2)
+    assert err.splitlines()[-1] == "langgraph-patch: stopped by Ctrl-C."
+    assert rows_of(path) == before
 
 
 SELECTED = {

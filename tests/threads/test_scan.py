@@ -12,12 +12,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from kit import Agent, above, calls
 from langgraph_patch import validate_messages
-from langgraph_patch.errors import GraphError, OptionError, ThreadError
+from langgraph_patch.errors import GraphError, OptionError, ThreadError, is_interrupt
 from langgraph_patch.threads import repair_thread, scan_threads
 from support.databases import execute, rows_of
 from support.stored_threads import (
     MAIL,
     WIRE,
+    FaultError,
+    Faults,
     Foreign,
     each_fault,
     result_of,
@@ -169,6 +171,27 @@ def test_evidence_that_cannot_be_read(path, saver):
     assert (report.status, {c.cause for c in report.patch.changes}) == ("damaged", {"unknown"})
     assert report.reason.startswith("its older checkpoints cannot be read: a value of it cannot be")
     assert str(report).endswith(f"(unknown); {report.reason}")
+
+
+@pytest.mark.parametrize("named", [None, ["1"]])
+def test_ctrl_c_ends_a_scan_also_as_the_cause_of_another_error(named, monkeypatch):
+    """A driver that is interrupted may raise an error of its own: no thread is blamed for it."""
+    note = Faults.note
+
+    def interrupted(self, method):
+        try:
+            note(self, method)
+        except FaultError:
+            error = ValueError(f"{method} was not finished")
+            raise error from KeyboardInterrupt()
+
+    monkeypatch.setattr(Faults, "note", interrupted)
+    for saver in each_fault(stored("abandoned").graph.checkpointer):
+        try:
+            found = [report.status for report in scan_threads(saver, thread_ids=named)]
+        except (KeyboardInterrupt, ValueError) as error:
+            found = is_interrupt(error)
+        assert found == (saver.faults.failed or ["damaged"])
 
 
 def test_a_fault_in_a_scan():

@@ -35,7 +35,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
 from langgraph_patch._text import quoted
-from langgraph_patch.errors import GraphError, OptionError, ThreadError, chain_of
+from langgraph_patch.errors import GraphError, OptionError, ThreadError, chain_of, is_interrupt
 from langgraph_patch.threads.stores import other, postgres, server, sqlite
 from langgraph_patch.threads.stores.server import LangGraphServer
 from langgraph_patch.threads.stores.tables import class_names
@@ -182,11 +182,11 @@ def check_of_thread(error: Exception) -> None:
     """Raise what is not about the one thread that was read or written.
 
     Raises:
-        KeyboardInterrupt: If Ctrl-C is among its causes: what ends a query may raise another error.
+        KeyboardInterrupt: If Ctrl-C is among its causes.
         Exception: The error itself, if the database or the server failed.
     """
     chain = [*chain_of(error)]
-    if any(isinstance(each, KeyboardInterrupt) for each in chain):
+    if is_interrupt(error):
         raise KeyboardInterrupt from error
     said = (store.is_failure(chain) for *_, store in _STORES)
     if next(each for each in said if each is not None):

@@ -32,7 +32,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch._text import brief
 from langgraph_patch.address import Address
-from langgraph_patch.errors import ThreadError, chain_of
+from langgraph_patch.errors import ThreadError, chain_of, is_interrupt
 
 # --- threads -----------------------------------------------------------------------------
 
@@ -45,8 +45,10 @@ def list_addresses(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> li
         listing = saver.list(None if thread_id is None else config)
         named = sorted({_as_read(Address.of(saved.config)) for saved in listing})
     except Exception as error:  # any: not every checkpointer can list threads
+        if is_interrupt(error):
+            raise
         if thread_id is not None:  # some want a namespace too; every thread has the root
-            return [] if saver.get_tuple(root.config) is None else [root]
+            return [root] if _exists(saver, root) else []
         if is_failure([*chain_of(error)]):
             error.add_note(f"If {name} cannot list its threads: {_ADVICE}")
             raise
@@ -56,6 +58,15 @@ def list_addresses(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> li
             f"{name} lists no thread: it is empty, or it cannot list its threads. {_ADVICE}"
         )
     return named
+
+
+def _exists(saver: BaseCheckpointSaver[Any], root: Address) -> bool:
+    try:
+        return saver.get_tuple(root.config) is not None
+    except Exception as error:  # any: its report says why it cannot be read
+        if is_interrupt(error) or is_failure([*chain_of(error)]):
+            raise
+        return True
 
 
 _ADVICE = "Name the threads: scan_threads(saver, thread_ids=[...])."

@@ -1,0 +1,329 @@
+"""Checkpointers of other packages: an outage ends what was begun, an odd thread does not."""
+
+from contextlib import nullcontext
+from json import JSONDecodeError
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from langgraph_patch.cli import commands
+from langgraph_patch.errors import EvidenceError
+from langgraph_patch.threads import repair_thread, scan_threads
+from support.stored_threads import scanned, stored, thread
+
+# --- drivers that are not installed ---------------------------------------------------------
+
+
+def error_of(name, *bases):
+    """An exception class of a driver."""
+    module, _, own = name.rpartition(".")
+    return type(own, bases or (Exception,), {"__module__": module})
+
+
+MONGO = error_of("pymongo.errors.ServerSelectionTimeoutError", error_of("pymongo.errors.Error"))
+REDIS = error_of("redis.exceptions.ConnectionError", error_of("redis.exceptions.RedisError"))
+MYSQL = error_of("pymysql.err.OperationalError", error_of("pymysql.err.Error"))
+AWS = error_of("botocore.exceptions.EndpointConnectionError")
+CANCELED = error_of("psycopg.errors.QueryCanceled", error_of("psycopg.OperationalError"))
+DATA = error_of("pymysql.err.DataError", error_of("pymysql.err.Error"))
+CIPHER = error_of("cryptography.exceptions.InvalidTag")
+
+
+class MongoLike(InMemorySaver):
+    """Its database goes away after some queries, and each one then takes its time-out.
+
+    Attributes:
+        gone: What the driver raises then.
+        left: How many queries are answered before that.
+        asked: How many queries were not answered.
+    """
+
+    gone, left, asked = MONGO, 10_000, 0
+
+    def ask(self):
+        """Send a query."""
+        self.left -= 1
+        if self.left < 0:
+            self.asked += 1
+            raise self.gone("No servers found yet")
+
+    def get_tuple(self, config):
+        """Send one."""
+        self.ask()
+        return super().get_tuple(config)
+
+    def list(self, *args, **options):
+        """Send one for each page, which has one checkpoint."""
+        for saved in super().list(*args, **options):
+            self.ask()
+            yield saved
+
+    def put(self, *args):
+        """Send one."""
+        self.ask()
+        return super().put(*args)
+
+
+class RedisLike(MongoLike):
+    """Its driver raises another error, which the code of the checkpointer replaces."""
+
+    gone = REDIS
+
+    def ask(self):
+        """Send a query."""
+        try:
+            super().ask()
+        except REDIS as error:
+            raise RuntimeError("the checkpoint cannot be read") from error
+
+
+SAVERS = [MongoLike, RedisLike]
+
+
+def filled(make):
+    """A checkpointer with three threads; two are damaged, and their older checkpoints are read."""
+    saver = make()
+    for name, way in (("t1", "abandoned"), ("t2", "healthy"), ("t3", "failed_and_on")):
+        stored(way, saver=saver, thread_id=name)
+    return saver
+
+
+def outages(make, act):
+    """Let the database go away at each moment of what `act` does; what was done, and the saver."""
+    for left in range(10_000):
+        saver = filled(make)
+        saver.left, done = left, []
+        try:
+            done += act(saver, done)
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            yield done, error, saver
+        else:
+            assert left > 5
+            return
+
+
+# --- an outage ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", SAVERS)
+def test_an_outage_ends_a_scan_at_any_moment(make):
+    """In the listing, between two threads, in the search; after one time-out, and no blame."""
+    whole, errors = scanned(filled(make)), set()
+
+    def scan(saver, done):
+        done += ((r.thread_id, r.status, r.reason) for r in scan_threads(saver))
+        return []
+
+    for done, error, saver in outages(make, scan):
+        assert done == [(*each, None) for each in whole[: len(done)]]
+        assert saver.asked == 1
+        errors.add((type(error).__name__, len(done)))
+    plain = make.gone.__name__ if make is MongoLike else "RuntimeError"
+    searched = {("EvidenceError", 0), ("EvidenceError", 2)}
+    assert errors == searched | {(plain, done) for done in range(3)}
+
+
+@pytest.mark.parametrize("make", SAVERS)
+def test_an_outage_in_the_listing_is_the_drivers_error(make):
+    """It may also be that the checkpointer cannot list: a note says what to do then."""
+    saver = filled(make)
+    saver.left = 3
+    with pytest.raises((MONGO, RuntimeError)) as raised:
+        scanned(saver)
+    [note] = raised.value.__notes__
+    assert note.startswith(f"If {make.__name__} cannot list its threads: Name the threads: scan_")
+    with pytest.raises((MONGO, RuntimeError)):
+        scanned(saver, thread_ids=["t1", "t2"])
+
+
+@pytest.mark.parametrize("make", SAVERS)
+def test_an_outage_during_a_repair_is_an_error(make):
+    """Nothing is written, or the error says that the thread may have been."""
+
+    def repair(saver, done):
+        return [str(repair_thread(saver, thread("t1"), min_age=0))]
+
+    whole = [repair(filled(make), [])]
+    for done, error, saver in outages(make, repair):
+        assert done == []
+        assert isinstance(error, MONGO | RuntimeError | EvidenceError)
+        was_put = any(m.get("source") == "update" for m in metadata_of(saver))
+        notes = getattr(error, "__notes__", [])
+        assert ("May have been written: thread 't1'" in notes) >= was_put
+        saver.left = 10_000
+        whole.append([str(repair_thread(saver, thread("t1"), min_age=0))])
+    assert {each for [each] in whole} == {whole[0][0], "'t1': healthy"}
+
+
+def metadata_of(saver):
+    """The metadata of each checkpoint of the thread."""
+    return [saved.metadata for saved in InMemorySaver.list(saver, thread("t1"))]
+
+
+@pytest.mark.parametrize("arguments", ["scan", "repair --all --apply --yes --min-age 0"])
+def test_an_outage_ends_a_command_with_2(arguments, cli, monkeypatch):
+    """What was done up to then is printed, and no thread is called unreadable or refused."""
+
+    def run(saver, done):
+        monkeypatch.setattr(commands, "open_database", lambda *_, **__: nullcontext(saver))
+        command, *options = arguments.split()
+        code, out, err = cli(command, "mongodb://host", *options)
+        done += [code, out, err]
+        if saver.asked:
+            raise saver.gone
+        return []
+
+    printed = {"STATUS", "damaged", "repaired"}
+    for (code, out, err), _, saver in outages(MongoLike, run):
+        assert (code, saver.asked) == (2, 1)
+        assert "No servers found yet" in err.splitlines()[-1]
+        assert {line.split("\t")[1] for line in out.splitlines()} <= printed
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [MYSQL, AWS, OSError, TimeoutError, ConnectionResetError],
+    ids=lambda each: each.__name__,
+)
+def test_every_driver_has_its_own_errors(gone):
+    """None of them derives from an error of another driver."""
+    saver = filled(MongoLike)
+    saver.gone = gone
+    reports = scan_threads(saver)
+    next(reports)
+    saver.left = 0
+    with pytest.raises(gone):
+        next(reports)
+
+
+# --- one odd thread --------------------------------------------------------------------------
+
+NAMED = {"thread_ids": ["t1", "t2", "t3"]}
+"""The listing of a checkpointer may load every value, the odd one too."""
+OF_T2 = ["damaged", "unreadable", "damaged"]
+
+
+def statuses(saver):
+    """The statuses of the three threads."""
+    return [status for _, status in scanned(saver, **NAMED)]
+
+
+class OddSaver(InMemorySaver):
+    """Once it has an `error`, its code or its driver cannot read one thread."""
+
+    error = None
+
+    def get_tuple(self, config):
+        """Fail for that thread."""
+        if self.error and config["configurable"]["thread_id"] == "t2":
+            raise self.error
+        return super().get_tuple(config)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("channel_values"),
+        TypeError("NoneType is not iterable"),
+        JSONDecodeError("Expecting value", "", 0),
+        NotImplementedError("Unknown serialization type: x"),
+        error_of("bson.errors.InvalidBSON", ValueError)("not UTF-8"),
+        DATA("a value is too long"),
+        CANCELED("canceling statement due to statement timeout"),
+        error_of("langgraph_checkpoint_x.EventDecodingError")("no event"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_an_odd_thread_does_not_end_a_scan(error):
+    """What the code of a checkpointer does not expect, and what its driver says of its data."""
+    saver = filled(OddSaver)
+    saver.error = error
+    assert statuses(saver) == OF_T2
+
+
+class OddSerializer(JsonPlusSerializer):
+    """A serializer that cannot decrypt one value."""
+
+    error = CIPHER
+
+    def loads_typed(self, data):
+        """Fail for it."""
+        found = super().loads_typed(data)
+        if "odd" in str(found):
+            self.decrypt()
+        return found
+
+    def decrypt(self):
+        """Fail."""
+        raise self.error
+
+
+class Wrapping(InMemorySaver):
+    """A checkpointer that raises its own error where a value cannot be loaded."""
+
+    def get_tuple(self, config):
+        """Replace any error."""
+        try:
+            return super().get_tuple(config)
+        except Exception as error:
+            raise error_of("acme.savers.UnreadableError") from error
+
+
+@pytest.mark.parametrize("make", [InMemorySaver, Wrapping])
+def test_a_value_that_cannot_be_loaded_is_of_its_thread(make):
+    """Whatever a serializer raises, and whatever the checkpointer makes of it."""
+    saver = filled(make)
+    stored("new", saver=saver, thread_id="t2").say("odd")
+    saver.serde = OddSerializer()
+    assert statuses(saver) == OF_T2
+
+
+def test_a_service_that_a_serializer_needs_may_be_lost():
+    """It gives no key for the next thread either."""
+    saver = filled(InMemorySaver)
+    stored("new", saver=saver, thread_id="t2").say("odd")
+    saver.serde = OddSerializer()
+    saver.serde.error = TimeoutError
+    with pytest.raises(TimeoutError):
+        statuses(saver)
+
+
+class Odd(HumanMessage):
+    """A message of an application; what reads its type fails."""
+
+    def __getattribute__(self, name):
+        if name == "type":
+            raise CIPHER
+        return super().__getattribute__(name)
+
+
+class Loaded(InMemorySaver):
+    """Loads such a message in one thread."""
+
+    is_on = False
+
+    def get_tuple(self, config):
+        """Add it."""
+        saved = super().get_tuple(config)
+        if self.is_on and config["configurable"]["thread_id"] == "t2":
+            saved.checkpoint["channel_values"]["messages"].append(Odd("x"))
+        return saved
+
+
+def test_what_is_raised_outside_of_a_checkpointer_is_of_the_thread():
+    """A class of an application may raise its own errors when it is read."""
+    saver = filled(Loaded)
+    saver.is_on = True
+    assert statuses(saver) == OF_T2
+
+
+def test_a_database_of_no_kind_is_no_database(cli):
+    """The line names those that are."""
+    code, _, err = cli("scan", "redis://user:secret@host")
+    assert (code, "not a supported database: expected a URI" in err, "secret" in err) == (
+        2,
+        True,
+        False,
+    )
