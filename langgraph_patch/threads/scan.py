@@ -67,7 +67,7 @@ def scan_threads(
             the threads of the checkpointer cannot be listed.
         GraphError: If a graph was passed instead of its checkpointer.
         OptionError: If an option has an invalid value, or the checkpointer is asynchronous.
-        Exception: What a database or a server raises that fails.
+        Exception: What a database or a server raises that fails, whatever its driver is.
 
     Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
