@@ -106,8 +106,7 @@ def open_database(
             "postgres:// (PostgreSQL), or with http:// or https:// (LangGraph Server), or the "
             "path of a SQLite file."
         )
-    opened: AbstractContextManager[BaseCheckpointSaver[Any]]
-    opened = store.open_saver(target, used, write=write)
+    opened: AbstractContextManager[Any] = store.open_saver(target, used, write=write)
     return opened
 
 

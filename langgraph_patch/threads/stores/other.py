@@ -120,7 +120,5 @@ def _is_of_driver(error: BaseException) -> bool:
     if isinstance(error, ValueError | TypeError | LookupError) or "DataError" in names:
         return False
     package = type(error).__module__.partition(".")[0]
-    return not (package in sys.stdlib_module_names or package.startswith(_OF_LANGGRAPH))
-
-
-_OF_LANGGRAPH = ("langchain", "langgraph")
+    is_of_langgraph = package.startswith(("langchain", "langgraph"))
+    return package not in sys.stdlib_module_names and not is_of_langgraph
