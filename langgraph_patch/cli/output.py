@@ -31,7 +31,7 @@ from langgraph_patch._text import masked, say
 from langgraph_patch.errors import OptionError, chain_of
 from langgraph_patch.history.findings import CAUSES
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.threads.stores.other import is_serializing
+from langgraph_patch.threads.stores.other import is_loading
 
 _T = TypeVar("_T")
 
@@ -156,7 +156,7 @@ def _ctrl_c_waits() -> Iterator[Callable[[], None]]:
         pressed.append(number)
         if len(pressed) == 1:
             say("stopping when this thread is done; press Ctrl-C again not to wait.")
-        elif is_serializing(each for each, _ in walk_stack(frame)):
+        elif is_loading(each for each, _ in walk_stack(frame)):
             timers[:] = [threading.Timer(_AGAIN_SECONDS, signal.raise_signal, [number])]
             timers[0].start()
         else:

@@ -6,13 +6,13 @@ checkpoints are listed, and it cannot delete one.
 Whose failure is an error of a driver that nobody here has heard of? Where it was raised tells, and
 what kind of error it is:
 
-- While a value was loaded or written, below a method of the serializer: it is about that value.
-- In a checkpointer, with a class of its driver, such as `ServerSelectionTimeoutError`, or as an
-  `OSError`: the database failed, and the next thread would wait for the same time-out.
-- In a checkpointer, with a class of Python's, such as `KeyError`, or one that is a `ValueError`,
-  `TypeError` or `LookupError` too: its code did not expect what one thread has stored. A driver
-  has classes of its own for what is wrong with the database.
-- Anywhere else: it is about the thread that was being read.
+- Below a method of a serializer or of a message: it is about the value that was loaded or read.
+- Anywhere else, as an `OSError`, or with a class of a driver, such as MongoDB's
+  `ServerSelectionTimeoutError`: the database failed, and the next thread would wait for the same
+  time-out.
+- With a class of Python's or LangGraph's, such as `KeyError`, or one that is a `ValueError`,
+  `TypeError` or `LookupError` too: the code of the checkpointer did not expect what one thread has
+  stored. A driver has classes of its own for what is wrong with the database.
 
 A connection that is refused or times out is a failure wherever it was: a serializer that asks
 another service for its key gets none for the next thread either.
@@ -21,11 +21,12 @@ another service for its key gets none for the next thread either.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from traceback import walk_tb
 from types import FrameType
 from typing import Any, NoReturn
 
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
@@ -95,20 +96,14 @@ def is_failure(chain: Sequence[BaseException]) -> bool:
     if any(isinstance(each, ConnectionError | TimeoutError) for each in chain):
         return True
     frames = [frame for each in chain for frame, _ in walk_tb(each.__traceback__)]
-    if is_serializing(frames):
-        return False
-    in_saver = any(issubclass(each, BaseCheckpointSaver) for each in _classes_in(frames))
-    return in_saver and any(map(_is_of_driver, chain))
+    return not is_loading(frames) and any(map(_is_of_driver, chain))
 
 
-def is_serializing(frames: Iterable[FrameType]) -> bool:
-    """Whether one of these calls is that of a method of a serializer."""
-    return any(hasattr(each, "loads_typed") for each in _classes_in(frames))
-
-
-def _classes_in(frames: Iterable[FrameType]) -> Iterator[type]:
-    """The classes of the objects whose methods these are; an object itself may answer anything."""
-    return (type(frame.f_locals.get("self")) for frame in frames)
+def is_loading(frames: Iterable[FrameType]) -> bool:
+    """Whether one of these calls is that of a method of a serializer or of a message."""
+    # Of the class: an object, such as a collection of MongoDB, may have any attribute.
+    classes = (type(frame.f_locals.get("self")) for frame in frames)
+    return any(hasattr(each, "loads_typed") or issubclass(each, BaseMessage) for each in classes)
 
 
 def _is_of_driver(error: BaseException) -> bool:
