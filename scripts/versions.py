@@ -39,7 +39,7 @@ NOT_CORE = (
     "tests/evidence/test_effects.py",
     "tests/evidence/test_nested.py",
     "tests/evidence/test_reconcile.py",
-    "tests/evidence/test_abandoned_turns.py",
+    "tests/evidence/test_turns.py",
     "tests/threads/test_server.py",
 )
 

@@ -26,8 +26,9 @@ from langgraph_patch._langgraph.storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence.nested import AbandonedTurn, read_abandoned_turns, without
+from langgraph_patch.evidence.nested import without
 from langgraph_patch.evidence.superstep import Superstep, Task
+from langgraph_patch.evidence.turns import AbandonedTurn, read_abandoned_turns
 from langgraph_patch.evidence.window import Reader, called_in
 from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.changes import Change, Patch

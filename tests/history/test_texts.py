@@ -121,7 +121,7 @@ def test_effects_that_were_not_kept_are_named(language):
 
 
 def test_the_first_lines_about_a_turn():
-    """Of any length, and in the other language; `test_abandoned_turns` has the lines."""
+    """Of any length, and in the other language; `evidence/test_turns` has the lines."""
     assert len(turn_texts("bob", ["k" * 900])[1]) == 500
     set_language("zh")
     assert turn_texts("bob", ["a", "b"])[1:] == [
