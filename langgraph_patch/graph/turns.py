@@ -13,10 +13,10 @@ the newest message of an agent to their users.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
@@ -143,100 +143,116 @@ def repair_with_turns(
         abandoned: The turns.
         run: The run of the node that adds them.
     """
-    index = abandoned.index
-    input_follows = any(isinstance(message, HumanMessage) for message in history[index:])
-    added: list[BaseMessage] = []
-    changes: list[Change] = []
-    told: dict[str, _Told] = {}
-    for whole_turn in abandoned.turns:
-        # The graph may have begun with the results of calls that are in the history above.
-        before = list(takewhile(lambda m: isinstance(m, ToolMessage), whole_turn.messages))
-        turn = replace(whole_turn, messages=whole_turn.messages[len(before) :])
-        added += before
-        changes += [_restored(message, index) for message in before]
-        patch = yield from _repaired_turn(repairer, turn, run, input_follows=input_follows)
-        if turn.is_known:
-            added += patch.messages
-            changes += _changes_of(patch, index)
-        else:
-            record = told.setdefault(turn.caller.below.namespace, _Told(turn.caller))
-            record.add(turn, patch.messages)
-    for record in told.values():
-        added.append(record.message)
-        changes.append(_restored(record.message, index))
-    messages = [*history[:index], *added, *history[index:]]
-    whole = read_history(messages, leaves_open=repairer.leaves_open, look_again=True)
-    made = yield from repairer.repair(whole, run, restore=True)
-    for change in made.patch.changes:
-        after = change.index - len(added)  # what an input changes of a turn has the place of it
-        place = change.index if change.index < index else max(after, index)
-        changes.append(replace(change, index=place))
+    turns = yield from _repaired_turns(repairer, history, abandoned, run)
+    added = [change for turn in turns for change in _messages_added(turn)]
+    added += [_restored(record) for record in _records_of(turns)]
+    return (yield from _repair_around(repairer, history, abandoned.index, added, run))
+
+
+def _repair_around(
+    repairer: Repairer,
+    history: list[BaseMessage],
+    index: int,
+    added: Sequence[Change],
+    run: Run,
+) -> IOGenerator[Repair]:
+    """The repair of a history with the messages of these changes, which are added at an index."""
+    new = [change.after for change in added if change.after]
+    messages = [*history[:index], *new, *history[index:]]
+    reading = read_history(messages, leaves_open=repairer.leaves_open, look_again=True)
+    made = yield from repairer.repair(reading, run, restore=True)
+
+    def place(change: Change) -> int:
+        """Its index in the history without the new messages; theirs is where they are added."""
+        return change.index if change.index < index else max(change.index - len(new), index)
+
+    changes = [replace(change, index=index) for change in added]
+    changes += [replace(change, index=place(change)) for change in made.patch.changes]
     in_order = tuple(sorted(changes, key=lambda change: change.index))
     return made._replace(patch=Patch(made.patch.messages, in_order, history))
 
 
-def _repaired_turn(
-    repairer: Repairer,
-    turn: AbandonedTurn,
-    run: Run,
-    *,
-    input_follows: bool,
-) -> IOGenerator[Patch]:
-    """The messages of a turn, repaired as the part of a history that a human message follows.
+def _restored(message: BaseMessage) -> Change:
+    """The change that adds a message; it gets its index where the message is added."""
+    call_id = message.tool_call_id if isinstance(message, ToolMessage) else ""
+    return Change("restored", "abandoned", 0, call_id, message.name, None, None, message)
+
+
+# --- the messages of each turn --------------------------------------------------------------------
+
+
+class _RepairedTurn(NamedTuple):
+    """A turn whose calls all have results.
+
+    Attributes:
+        turn: The turn.
+        first: The results that its messages begin with: its graph may have begun with those of
+            calls that are in the history above.
+        patch: The repair of its other messages.
+    """
+
+    turn: AbandonedTurn
+    first: Sequence[BaseMessage]
+    patch: Patch
+
+
+def _repaired_turns(
+    repairer: Repairer, history: Sequence[BaseMessage], abandoned: Abandoned, run: Run
+) -> IOGenerator[list[_RepairedTurn]]:
+    """The turns, each repaired as the part of a history that a human message follows.
 
     Without the message, the placeholder of a call would say that the call still waits.
     """
-    follows = [HumanMessage("")] if input_follows else []
-    reading = read_history([*turn.messages, *follows])
-    patch = yield from repairer.repair_abandoned(reading, turn.newest.address.config, run)
-    return replace(patch, messages=patch.messages[: len(patch.messages) - len(follows)])
+    has_human = any(isinstance(message, HumanMessage) for message in history[abandoned.index :])
+    follows = [HumanMessage("")] if has_human else []
+    repaired = []
+    for turn in abandoned.turns:
+        first = list(takewhile(lambda m: isinstance(m, ToolMessage), turn.messages))
+        reading = read_history([*turn.messages[len(first) :], *follows])
+        patch = yield from repairer.repair_abandoned(reading, turn.newest.address.config, run)
+        patch = replace(patch, messages=patch.messages[: len(patch.messages) - len(follows)])
+        repaired.append(_RepairedTurn(turn, first, patch))
+    return repaired
 
 
-def _changes_of(patch: Patch, index: int) -> list[Change]:
-    """A change for each message of a repaired turn that is added at an index."""
-    made = {c.after.id: c for c in patch.changes if c.after and c.kind in ("inserted", "recovered")}
-    changes = [made.get(message.id) or _restored(message, index) for message in patch.messages]
-    return [replace(change, index=index) for change in changes]
-
-
-def _restored(message: BaseMessage, index: int) -> Change:
-    call_id = message.tool_call_id if isinstance(message, ToolMessage) else ""
-    return Change("restored", "abandoned", index, call_id, message.name, None, None, message)
+def _messages_added(repaired: _RepairedTurn) -> list[Change]:
+    """A change for each message of a turn; of one that is told, only for its first results."""
+    turn, first, patch = repaired
+    made = {id(c.after): c for c in patch.changes if c.kind in ("inserted", "recovered")}
+    others = patch.messages if turn.is_known else []
+    return [*map(_restored, first), *(made.get(id(each)) or _restored(each) for each in others)]
 
 
 # --- one message for what a function would have returned ------------------------------------------
 
 
-class _Told:
-    """What one message tells of the turns that a function ran.
+def _records_of(repaired: Iterable[_RepairedTurn]) -> list[BaseMessage]:
+    """A message for each function that ran turns: what was recorded of their tool calls."""
+    told: dict[str, list[_RepairedTurn]] = {}
+    for each in repaired:
+        if not each.turn.is_known:
+            told.setdefault(each.turn.caller.below.namespace, []).append(each)
+    return [_record_of(turns) for turns in told.values()]
 
-    Args:
-        caller: The task of the function.
-    """
 
-    def __init__(self, caller: Task) -> None:
-        self._caller = caller
-        self._lost: set[str] = set()
-        self._lines: list[str] = []
+def _record_of(repaired: Sequence[_RepairedTurn]) -> HumanMessage:
+    """A message about the turns that one function ran: their calls, and the keys they changed."""
+    caller = repaired[0].turn.caller
+    node = caller.node or ""
+    lost = {key for each in repaired for key in each.turn.changed}
+    lines = [line for each in repaired for line in _lines_of(each.patch.messages)]
+    text = "\n".join([*turn_texts(node, sorted(lost)), *lines])
+    mark = {PLACEHOLDER_KEY: {"turn_of": node}}
+    return HumanMessage(text, id=_ids_of(caller)[0], additional_kwargs=mark)
 
-    def add(self, turn: AbandonedTurn, messages: Sequence[BaseMessage]) -> None:
-        """Add the calls of a repaired turn, and the state keys that it changed."""
-        self._lost |= turn.changed.keys()
-        results = {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
-        self._lines += [
-            f"- {call['name']}({_json(call['args'])}): {_json(results.get(str(call['id']), ''))}"
-            for message in messages
-            if isinstance(message, AIMessage)
-            for call in message.tool_calls
-        ]
 
-    @property
-    def message(self) -> HumanMessage:
-        """The message."""
-        node = self._caller.node or ""
-        text = "\n".join([*turn_texts(node, sorted(self._lost)), *self._lines])
-        mark = {PLACEHOLDER_KEY: {"turn_of": node}}
-        return HumanMessage(text, id=_ids_of(self._caller)[0], additional_kwargs=mark)
+def _lines_of(messages: Sequence[BaseMessage]) -> Iterator[str]:
+    """A line for each call of the messages, with its result."""
+    results = {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
+    for message in messages:
+        for call in message.tool_calls if isinstance(message, AIMessage) else ():
+            result = _json(results.get(str(call["id"]), ""))
+            yield f"- {call['name']}({_json(call['args'])}): {result}"
 
 
 def _json(value: object) -> str:
