@@ -85,7 +85,7 @@ def _is_unchanged(key: str, step: Superstep, newest: Superstep) -> bool:
     if step.namespace != newest.namespace:
         return False
     old, new = (each.saved.checkpoint["channel_versions"].get(key) for each in (step, newest))
-    written = {channel for task in newest.written for channel, _ in task.writes}
+    written = {channel for task in newest.writers for channel, _ in task.writes}
     return bool(old == new and (step.id == newest.id or key not in written))
 
 

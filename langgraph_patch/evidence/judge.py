@@ -125,7 +125,7 @@ def _written_in(seen: Sighting) -> Iterator[tuple[Task, Sequence[BaseMessage]]]:
     yield from ((task, task.messages) for task in step.tasks)
     # A `@task` of a node, or an error handler. Once another message follows, what they wrote may
     # be the result of a call that a node made itself.
-    is_handled = any(task.written_to(ERROR_SOURCE) for task in step.written)
+    is_handled = any(task.written_to(ERROR_SOURCE) for task in step.writers)
     for task in step.others if seen.is_pending else ():
         # `update_state` writes messages under an id of its own, too.
         yield task, [*task.returned, *(task.messages if is_handled else ())]
@@ -140,7 +140,7 @@ def _own_result(made: Call, own: Task | None) -> ToolMessage | None:
 def _is_only_one(seen: Sighting, made: Call, window: Window) -> bool:
     """Whether no other open call has the id and the tool of a call, and no task makes one."""
     rivals = [rival.name for rival in seen.rivals_of(made)]
-    same_id = [m for task in seen.step.written for m, call in task.calls_made if call.id == made.id]
+    same_id = [m for task in seen.step.writers for m, call in task.calls_made if call.id == made.id]
     is_called_again = not all(is_version(message, window.message) for message in same_id)
     return not (is_called_again or made.name in rivals or "" in rivals)
 
@@ -172,7 +172,7 @@ def _ending_of(task: Task, window: Window) -> Finding | None:
     if not task.errors:
         # A task that was answered and asks again has recorded an answer.
         is_waiting = channels == {INTERRUPT} and not task.step.is_answered
-        detail = "paused" if task.step.child is None else None
+        detail = "paused" if task.step.source_after is None else None
         return Finding("awaiting_input", detail=detail) if is_waiting else None
     error = task.errors[-1]
     text = text_of_error(error)
@@ -188,7 +188,7 @@ def _ending_of(task: Task, window: Window) -> Finding | None:
 
 def _was_edited(window: Window) -> bool:
     """Whether a human may have edited a call; the message has the call as it was before."""
-    tasks = [task for seen in window.sightings for task in seen.step.written]
+    tasks = [task for seen in window.sightings for task in seen.step.writers]
     return any(_has_edit(task.written_to(RESUME)) for task in tasks)
 
 
@@ -205,7 +205,7 @@ def ending_of_only_call(window: Window) -> tuple[Finding | None, Task] | None:
     """
     origin, writer = window.origin, window.writer
     calls, steps = read_calls(window.message), _pending_steps(window)
-    if origin is None or writer is None or origin.source == "input" or origin.is_gap:
+    if origin is None or writer is None or origin.source_before == "input" or origin.is_gap:
         return None
     if [call.source for call in calls] != ["tool_calls"] or len(steps) != 1:
         return None
@@ -226,7 +226,7 @@ def _pending_steps(window: Window) -> list[Superstep]:
     """The supersteps of one run that may have run the calls, oldest first, without idle ones."""
     found: list[Superstep] = []
     for seen in window.sightings:
-        if seen.is_pending and seen.step.source == "input":
+        if seen.is_pending and seen.step.source_before == "input":
             break
         if seen.is_pending and not seen.step.is_idle:
             found.append(seen.step)
@@ -276,7 +276,7 @@ def is_at_breakpoint(window: Window, breakpoints: frozenset[str] | None) -> bool
     if not steps:
         return False
     *before, last = steps
-    if last.is_goto or last.was_applied or any(task.writes for task in last.written):
+    if last.is_goto or last.was_applied or any(task.writes for task in last.writers):
         return False
     nodes = {*last.nodes, *(send.node for send in last.sends if isinstance(send, Send))}
     is_set = breakpoints is None or nodes <= breakpoints

@@ -36,7 +36,7 @@ _MAX_TEXT = 120
 
 def is_answered_above(reader: Reader, step: Superstep) -> IOGenerator[bool]:
     """Whether a graph above recorded an answer: it records those to all graphs below."""
-    for namespace, checkpoint_id in step.parents.items():
+    for namespace, checkpoint_id in step.graphs_above.items():
         above = yield from reader.read(step.address.at(namespace, checkpoint_id))
         if above is None or above.is_answered:
             return True
@@ -46,10 +46,10 @@ def is_answered_above(reader: Reader, step: Superstep) -> IOGenerator[bool]:
 def graph_above(window: Window) -> Address | None:
     """The graph that passed a message to this one as an input, as it was at that time."""
     origin = window.origin
-    if origin is None or origin.source != "input" or not origin.namespace:
+    if origin is None or origin.source_before != "input" or not origin.namespace:
         return None
     above = parent_namespace(origin.namespace)
-    return origin.address.at(above, origin.parents.get(above))
+    return origin.address.at(above, origin.graphs_above.get(above))
 
 
 # --- below --------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def _given_to(reader: Reader, newest: Superstep) -> IOGenerator[Sequence[BaseMes
 
     Without a recorded input (durability "exit") nothing of its history is known to be its own.
     """
-    first = newest if newest.source == "input" else (yield from reader.read_input(newest))
+    first = newest if newest.source_before == "input" else (yield from reader.read_input(newest))
     return newest.history if first is None else first.messages
 
 

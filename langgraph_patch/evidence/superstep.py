@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeGuard
 
@@ -134,37 +134,40 @@ def text_of_error(error: object) -> str:
 class Superstep:
     """One superstep: the checkpoint before it, and what its tasks wrote.
 
+    It has the id and the address of the checkpoint before it.
+
     Attributes:
         saved: The checkpoint before it, without the values of the state.
         messages_key: The state key of the history.
-        history: The history at the checkpoint.
-        values: The values of the other state keys.
-        child: What made the next checkpoint of this branch: `loop` if the writes of the superstep
-            were applied, `input`, `update` or `fork` if they were dropped; None if there is none.
-        is_gap: Whether checkpoints between this one and the next one are not stored.
+        history: The history before it.
+        values: The values of the other state keys before it.
+        source_after: What made the next checkpoint of this branch: `loop` if the writes of the
+            superstep were applied, `input`, `update` or `fork` if they were dropped; None if there
+            is none.
+        is_gap: Whether checkpoints between the one before it and that next one are not stored.
     """
 
     saved: CheckpointTuple
     messages_key: str
     history: Sequence[BaseMessage] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
-    child: str | None = None
+    source_after: str | None = None
     is_gap: bool = False
 
     @property
     def id(self) -> str:
-        """The id of the checkpoint."""
+        """The id of the checkpoint before it."""
         return str(self.saved.checkpoint["id"])
 
     @property
     def parent(self) -> Address | None:
-        """The checkpoint that it was made from."""
+        """The address of the superstep before it in its branch; None if it is the first."""
         parent = self.saved.parent_config
         return None if parent is None else Address.of(parent)
 
     @property
     def address(self) -> Address:
-        """The address of the checkpoint."""
+        """The address of the checkpoint before it."""
         return Address.of(self.saved.config)
 
     @property
@@ -173,29 +176,29 @@ class Superstep:
         return self.address.namespace
 
     @property
-    def parents(self) -> Mapping[str, str]:
+    def graphs_above(self) -> Mapping[str, str]:
         """The ids of the checkpoints of the graphs above, by their namespaces."""
         return self.saved.metadata.get("parents", {})
 
     @property
     def number(self) -> int:
-        """The number of the superstep that made the checkpoint."""
-        return self.saved.metadata.get("step", -1)
+        """Its number. LangGraph stores it with the checkpoint that the superstep makes."""
+        return self.saved.metadata.get("step", -1) + 1
 
     @property
-    def source(self) -> str | None:
-        """What made the checkpoint: `input`, `loop`, `update` or `fork`."""
+    def source_before(self) -> str | None:
+        """What made the checkpoint before it: `input`, `loop`, `update` or `fork`."""
         return self.saved.metadata.get("source")
 
     @property
     def began(self) -> str:
-        """When the checkpoint was made."""
+        """When it began: the time of the checkpoint before it."""
         return str(self.saved.checkpoint["ts"])
 
     @property
     def was_applied(self) -> bool:
         """Whether the state of this branch has what its tasks wrote."""
-        return self.child == "loop" and not self.is_gap
+        return self.source_after == "loop" and not self.is_gap
 
     @cached_property
     def nodes(self) -> frozenset[str]:
@@ -209,8 +212,8 @@ class Superstep:
         return list(self.saved.checkpoint["channel_values"].get(TASKS) or ())
 
     @cached_property
-    def written(self) -> list[Task]:
-        """What each task id has written, whether LangGraph started it here or not."""
+    def writers(self) -> list[Task]:
+        """The tasks that wrote something, whether LangGraph started them here or not."""
         by_task: dict[str, list[tuple[str, Any]]] = {}
         for task_id, channel, value in self.saved.pending_writes or ():
             by_task.setdefault(task_id, []).append((channel, value))
@@ -222,7 +225,7 @@ class Superstep:
 
         They are in the order in which LangGraph applies what they wrote.
         """
-        writes = {task.id: task.writes for task in self.written}
+        writes = {task.id: task.writes for task in self.writers}
         found = [(send_index(task.path), task) for task in _derived(self)]
         found.sort(key=lambda each: (each[0] is not None, each[0] or 0, each[1].name))
         return [
@@ -238,14 +241,14 @@ class Superstep:
 
     @cached_property
     def messages(self) -> list[BaseMessage]:
-        """The history at the checkpoint, then what was written to it."""
-        return [*self.history, *(message for task in self.written for message in task.messages)]
+        """The history before it, then what was written to it."""
+        return [*self.history, *(message for task in self.writers for message in task.messages)]
 
     @cached_property
     def others(self) -> list[Task]:
-        """What was written under other task ids: by `update_state`, a `@task` or a client."""
+        """The writers that it did not start: `update_state`, a `@task` or a client."""
         own = {task.id for task in self.tasks}
-        return [task for task in self.written if task.id not in own]
+        return [task for task in self.writers if task.id not in own]
 
     @property
     def _commanded(self) -> set[str]:
@@ -278,7 +281,7 @@ def superstep_of(
     saved: CheckpointTuple,
     messages_key: str,
     history: Sequence[BaseMessage] = (),
-    child: Superstep | None = None,
+    following: Superstep | None = None,
 ) -> Superstep:
     """The superstep after a checkpoint.
 
@@ -286,15 +289,16 @@ def superstep_of(
         saved: The checkpoint, with its pending writes.
         messages_key: The state key of the history.
         history: The history at the checkpoint. Default: empty.
-        child: The superstep after the next checkpoint of this branch, if there is one.
+        following: The next superstep of this branch. Default: there is none.
     """
     stored = saved.checkpoint["channel_values"]
     values = {key: whole_value(stored[key]) for key in state_keys(stored) if key != messages_key}
     checkpoint: Any = {**saved.checkpoint, "channel_values": trigger_values(stored)}
-    is_gap = child is not None and child.number > saved.metadata.get("step", -1) + 1
-    source = None if child is None else child.source
-    light = saved._replace(checkpoint=checkpoint)
-    return Superstep(light, messages_key, history, values, source, is_gap)
+    step = Superstep(saved._replace(checkpoint=checkpoint), messages_key, history, values)
+    if following is None:
+        return step
+    is_gap = following.number > step.number + 1
+    return replace(step, source_after=following.source_before, is_gap=is_gap)
 
 
 # --- the tasks of a superstep -----------------------------------------------------------------

@@ -66,7 +66,7 @@ def read_abandoned_turns(
             return step, turns
         # If nothing ran after an input or an update, what was dropped began before.
         nodes = {task.node for task in step.tasks}
-        is_passed = step.source != "loop" or nodes == {own_node}
+        is_passed = step.source_before != "loop" or nodes == {own_node}
         step = (yield from reader.read_older(step)) if is_passed else None
     return None
 

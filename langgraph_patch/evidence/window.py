@@ -58,17 +58,17 @@ class Reader:
     error: EvidenceError | None = None
 
     def read(
-        self, address: Address, child: Superstep | None = None
+        self, address: Address, following: Superstep | None = None
     ) -> IOGenerator[Superstep | None]:
         """The superstep after a checkpoint; None if there is no such checkpoint.
 
         Args:
             address: The checkpoint, or the newest one of its namespace.
-            child: The superstep after the next checkpoint of this branch, if there is one.
+            following: The next superstep of this branch. Default: none is known.
         """
         request = method_request(self.saver, "get_tuple", address.config)
         saved = yield from self._ask(address, request)
-        return None if saved is None else (yield from self._superstep(saved, child))
+        return None if saved is None else (yield from self._superstep(saved, following))
 
     def read_older(self, step: Superstep) -> IOGenerator[Superstep | None]:
         """The superstep before one in its branch.
@@ -98,15 +98,15 @@ class Reader:
             parent = (saved.parent_config or {}).get("configurable", {}).get("checkpoint_id")
             return parent == step.id and saved.metadata.get("source") == "loop"
 
-        options: Any = {"filter": {"source": "loop", "step": step.number + 1}}
+        options: Any = {"filter": {"source": "loop", "step": step.number}}
         return (yield from self._first(step, is_wanted, **options)) is not None
 
     def _superstep(
-        self, saved: CheckpointTuple, child: Superstep | None = None
+        self, saved: CheckpointTuple, following: Superstep | None = None
     ) -> IOGenerator[Superstep]:
         history = yield from self._history_at(saved)
         self.budget -= len(history) + _EACH_CHECKPOINT
-        return superstep_of(saved, self.messages_key, history, child)
+        return superstep_of(saved, self.messages_key, history, following)
 
     def _history_at(self, saved: CheckpointTuple) -> IOGenerator[list[BaseMessage]]:
         """The history at a checkpoint; empty if the state has none, or something else there."""
@@ -321,7 +321,7 @@ def _add_sightings(step: Superstep, windows: Iterable[Window]) -> list[Window]:
 
 def _named_in(step: Superstep) -> set[str]:
     """The ids of the calls that the tasks of a superstep name."""
-    results = (m for task in step.written for m in [*task.messages, *task.returned])
+    results = (m for task in step.writers for m in [*task.messages, *task.returned])
     named = {m.tool_call_id for m in results if isinstance(m, ToolMessage)}
     return named | {str(task.call["id"]) for task in step.tasks if task.call}
 

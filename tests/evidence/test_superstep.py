@@ -48,7 +48,7 @@ def check(saver: InMemorySaver) -> list[tuple[str, int]]:
     found = []
     for step in steps(saver):
         found += [(each.node, len(each.writes)) for each in step.tasks]
-        if step.source != "input":
+        if step.source_before != "input":
             assert step.others == []
     return found
 
