@@ -20,12 +20,12 @@ from langgraph_patch.graph.ask import Attempts, Histories, Request, ask
 from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.graph.writing import (
-    are_identical,
     messages_in,
     new_messages,
     stream_results,
 )
 from langgraph_patch.history.changes import Patch, joined
+from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.placeholders import Placeholder
 
 try:

@@ -27,6 +27,7 @@ from langgraph_patch._langgraph.storage import (
 )
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.evidence.superstep import Superstep, Task
+from langgraph_patch.history.comparing import is_equal
 from langgraph_patch.history.findings import Evidence
 
 StateWrites: TypeAlias = tuple[tuple[str, Any], ...]
@@ -178,14 +179,6 @@ def _can_restore(
     once = [key for key, _ in (*before, *pairs) if isinstance(channels.get(key), _ONE_VALUE)]
     is_unchanged = keys <= effects.unchanged and keys <= channels.keys()
     return is_unchanged and not effects.goes_elsewhere and len(set(once)) == len(once)
-
-
-def is_equal(some: object, other: object) -> bool:
-    """Whether two values are equal. Values that cannot be compared, such as arrays, are not."""
-    try:
-        return (some == other) is True
-    except Exception:  # noqa: BLE001 - of any value of an application
-        return False
 
 
 def one_write_each(channels: Mapping[str, Any], writes: StateWrites) -> dict[str, Any]:

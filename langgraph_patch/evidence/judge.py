@@ -30,8 +30,9 @@ from langgraph.types import Send
 from langgraph_patch._langgraph.graphs import runs_after_model
 from langgraph_patch._langgraph.storage import ERROR_SOURCE, RETURN, is_node_timeout
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
-from langgraph_patch.evidence.window import Sighting, Window, is_version
+from langgraph_patch.evidence.window import Sighting, Window
 from langgraph_patch.history.calls import Call, read_calls
+from langgraph_patch.history.comparing import is_version
 from langgraph_patch.history.findings import Finding
 
 

@@ -7,7 +7,6 @@ pending write of another task comes from `update_state`, from a `@task`, or from
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -36,10 +35,9 @@ from langgraph_patch._langgraph.storage import (
     whole_value,
 )
 from langgraph_patch.address import Address
-from langgraph_patch.errors import MessagesError
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.fields import corrected
-from langgraph_patch.history.patch import as_messages
+from langgraph_patch.history.messages import as_messages, messages_or_none
 from langgraph_patch.history.placeholders import is_synthetic
 
 _OF_UNFINISHED = (INTERRUPT, ERROR, ERROR_SOURCE, RESUME, RETURN)
@@ -89,7 +87,7 @@ class Task:
     @cached_property
     def returned(self) -> list[BaseMessage]:
         """The messages that it returned as a `@task`."""
-        found = returned_messages(self.written_to(RETURN), self.step.messages_key)
+        found = _returned_messages(self.written_to(RETURN), self.step.messages_key)
         return [corrected(message) for message in found]
 
     @property
@@ -352,7 +350,7 @@ def fold(history: Iterable[BaseMessage], writes: Iterable[object]) -> list[BaseM
     for write in writes:
         if isinstance(write, Overwrite):
             state = {}
-        for message in _messages_of(write):
+        for message in as_messages(_items_of(write)):
             if message.id == REMOVE_ALL_MESSAGES:
                 state = {}
             elif isinstance(message, RemoveMessage):
@@ -362,31 +360,29 @@ def fold(history: Iterable[BaseMessage], writes: Iterable[object]) -> list[BaseM
     return list(state.values())
 
 
-def _messages_of(value: object) -> list[BaseMessage]:
+def _items_of(write: object) -> list[Any]:
     """The messages of one write to the history: a list, or one of any form that LangChain knows."""
-    value = (value.value or []) if isinstance(value, Overwrite) else value
+    value = (write.value or []) if isinstance(write, Overwrite) else write
     is_pair = isinstance(value, list) and [*map(type, value)] == [str, str] and value[0] in _ROLES
-    return as_messages(value if isinstance(value, list) and not is_pair else [value])
+    return value if isinstance(value, list) and not is_pair else [value]
 
 
-def written_messages(value: object) -> list[BaseMessage]:
-    """The messages of a write to the history; none if it is no list of messages."""
-    with contextlib.suppress(MessagesError):  # LangGraph would have raised it too
-        return _messages_of(value)
-    return []
+def written_messages(write: object) -> list[BaseMessage]:
+    """The messages of a write to the history; none if LangGraph could not apply it."""
+    return messages_or_none(_items_of(write)) or []
 
 
-def returned_messages(value: object, messages_key: str) -> Iterator[BaseMessage]:
+def _returned_messages(value: object, messages_key: str) -> Iterator[BaseMessage]:
     """The messages in what a `@task` returned: texts are none."""
     if isinstance(value, BaseMessage):
         yield value
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from returned_messages(part, messages_key)
+            yield from _returned_messages(part, messages_key)
     elif isinstance(value, Command):
-        yield from returned_messages(value.update, messages_key)
+        yield from _returned_messages(value.update, messages_key)
     elif isinstance(value, dict) and messages_key in value:
-        yield from returned_messages(value[messages_key], messages_key)
+        yield from _returned_messages(value[messages_key], messages_key)
     elif isinstance(value, dict):
         yield from written_messages(value)
 

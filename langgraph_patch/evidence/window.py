@@ -25,8 +25,9 @@ from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError, MessagesError
 from langgraph_patch.evidence.superstep import Superstep, Task, fold, superstep_of
 from langgraph_patch.history.calls import UNFINISHED, Call, read_calls
+from langgraph_patch.history.comparing import is_version
 from langgraph_patch.history.fields import corrected
-from langgraph_patch.history.patch import as_messages
+from langgraph_patch.history.messages import as_messages
 
 # --- supersteps -------------------------------------------------------------------------------
 
@@ -231,15 +232,6 @@ class Window:
     def place_in(self, history: Sequence[BaseMessage]) -> int | None:
         """The index of the message in a history; of equal messages, always the same one."""
         return next(iter(self.versions_in(history)[self.equals :]), None)
-
-
-def is_version(stored: BaseMessage, message: BaseMessage) -> bool:
-    """Whether a stored message is `message`, as it is now or as it was before an edit."""
-    if stored.id is not None and message.id is not None:
-        return stored.id == message.id
-    # A write may be older than the id that the reducer gave its message.
-    same_type = type(stored) is type(message)
-    return same_type and stored.model_copy(update={"id": message.id}) == message
 
 
 def windows_of(

@@ -37,8 +37,8 @@ from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import PatchError, chain_of
 from langgraph_patch.graph.guard import TruncationGuard, guarded_call
-from langgraph_patch.graph.writing import are_identical
 from langgraph_patch.history.changes import Patch, joined
+from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.plain_form import plain_form
 from langgraph_patch.history.refused import repair_refused
 

@@ -35,7 +35,7 @@ from langgraph_patch.graph.writing import (
     stream_results,
     unknown_key_error,
 )
-from langgraph_patch.history.patch import as_messages
+from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.placeholders import Placeholder
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")

@@ -22,13 +22,13 @@ from langgraph_patch._sansio import (
     run_async,
     run_sync,
 )
-from langgraph_patch.errors import MessagesError, ModelError, OptionError
+from langgraph_patch.errors import ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.ask import Attempts, Histories, Request, ask
 from langgraph_patch.graph.guard import is_guarded
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.history.changes import Patch
-from langgraph_patch.history.patch import as_messages
+from langgraph_patch.history.messages import messages_or_none
 from langgraph_patch.history.placeholders import Placeholder
 
 
@@ -244,10 +244,7 @@ def _messages_of(input: LanguageModelInput) -> list[BaseMessage] | None:
     """The messages of an input; None if it is a text, or nothing that a model accepts."""
     if isinstance(input, PromptValue):
         return input.to_messages()
-    try:
-        return None if isinstance(input, str) else as_messages(input)
-    except MessagesError:
-        return None
+    return messages_or_none(input)
 
 
 @dataclass(slots=True)

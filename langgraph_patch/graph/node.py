@@ -29,13 +29,13 @@ from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
 from langgraph_patch.graph.writing import (
     NodeOutput,
-    are_identical,
     messages_in,
     new_messages,
     replace_values,
     stream_results,
 )
 from langgraph_patch.history.changes import Patch, joined
+from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.reading import Reading
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")

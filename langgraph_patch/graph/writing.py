@@ -11,7 +11,6 @@ import copy
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
-from operator import is_
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
@@ -21,9 +20,9 @@ from pydantic import BaseModel
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._langgraph.storage import state_keys
-from langgraph_patch.errors import GraphError, MessagesError
+from langgraph_patch.errors import GraphError
 from langgraph_patch.history.changes import Patch
-from langgraph_patch.history.patch import as_messages
+from langgraph_patch.history.messages import messages_or_none
 
 # --- values of a state ------------------------------------------------------------------
 
@@ -43,10 +42,7 @@ def messages_in(state: Any, key: str) -> list[BaseMessage] | None:
         return None
     if value and not any(isinstance(message, BaseMessage) for message in value):
         return None
-    try:
-        return as_messages(value)
-    except MessagesError:  # a value that only the application understands
-        return None
+    return messages_or_none(value)  # None for a value that only the application understands
 
 
 def history_after(state: Any, key: str, run: Run) -> list[BaseMessage] | None:
@@ -54,12 +50,6 @@ def history_after(state: Any, key: str, run: Run) -> list[BaseMessage] | None:
     if get_value(state, key) is None:
         state = run.values([key], fresh=True)
     return messages_in(state, key)
-
-
-def are_identical(some: Sequence[Any] | None, others: Sequence[Any] | None) -> bool:
-    """Whether two histories consist of the same objects in the same order."""
-    some, others = some or (), others or ()
-    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def replace_values(state: Any, values: Mapping[str, Any]) -> Any:

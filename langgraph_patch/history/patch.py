@@ -43,12 +43,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import BaseMessage, convert_to_messages
+from langchain_core.messages import BaseMessage
 
-from langgraph_patch.errors import MessagesError, OptionError, check_flags
+from langgraph_patch.errors import OptionError, check_flags
 from langgraph_patch.history.changes import Change, Patch, patch_of
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.findings import Evidence, Finding
+from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.placeholders import (
     Placeholder,
     checked_placeholder,
@@ -193,34 +194,6 @@ def changes_history(patch: Patch) -> bool:
         change.kind != "inserted" or not differ_in_marker_only(change.before, change.after)
         for change in patch.changes
     )
-
-
-def as_messages(value: object) -> list[BaseMessage]:
-    """`value` as a list of messages; the same object if it is one already.
-
-    Raises:
-        MessagesError: If it is not a list of messages.
-    """
-    if isinstance(value, list) and all(
-        issubclass(kind, BaseMessage) for kind in set(map(type, value))
-    ):
-        return value
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise MessagesError(f"{value!r:.200} is no list of messages: expected {_EXPECTED}.")
-    return [_as_message(value, index) for index in range(len(value))]
-
-
-_EXPECTED = "a list of LangChain messages, or of dicts and tuples that LangGraph accepts"
-
-
-def _as_message(values: Sequence[Any], index: int) -> BaseMessage:
-    try:
-        return convert_to_messages([values[index]])[0]
-    except Exception as error:  # the converter may raise anything
-        raise MessagesError(
-            f"{values[index]!r:.200}, the item with index {index} of {len(values)}, is no message: "
-            f"expected {_EXPECTED}."
-        ) from error
 
 
 def _check_evidence(evidence: object) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from langgraph_patch.errors import OptionError
+from langgraph_patch.history.comparing import is_equal
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
 from langgraph_patch.history.findings import CAUSES, Cause, DanglingCall, Finding
 
@@ -118,7 +119,7 @@ def differ_in_marker_only(before: BaseMessage | None, after: BaseMessage | None)
     if not (isinstance(before, ToolMessage) and isinstance(after, ToolMessage)):
         return False
     without_marker = [dict(each.__dict__, additional_kwargs=None) for each in (before, after)]
-    return without_marker[0] == without_marker[1]
+    return is_equal(*without_marker)
 
 
 # --- those of others -----------------------------------------------------------

@@ -33,7 +33,7 @@ from langgraph_patch._text import brief, quoted
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.evidence.superstep import fold, written_messages
-from langgraph_patch.history.patch import as_messages
+from langgraph_patch.history.messages import as_messages
 from langgraph_patch.threads.stores import check_of_thread, server_of, store_of
 
 _T = TypeVar("_T")

@@ -25,7 +25,6 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.channels import BinaryOperatorAggregate
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph.graph.message import add_messages
 
@@ -46,6 +45,7 @@ from langgraph_patch.evidence.superstep import superstep_of
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.graph.writing import unknown_key_error
 from langgraph_patch.history.changes import Patch
+from langgraph_patch.history.comparing import are_equal
 from langgraph_patch.history.patch import changes_history
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.history.reading import read_history
@@ -290,7 +290,7 @@ def _stage(base: StoredHistory, patch: Patch, repairer: Repairer) -> tuple[Patch
         raise Refused(
             f"{lost} of its {len(stored)} messages would be lost: a finished node removes them"
         )
-    if not are_same(messages, stored):
+    if not are_equal(messages, stored):
         patch = _with_committed(patch, plan_repair(base, messages, repairer))
     return patch, _new_checkpoint(base, patch.messages)
 
@@ -358,7 +358,7 @@ def _new_checkpoint(base: StoredHistory, messages: Sequence[BaseMessage]) -> Che
     """
     key, saver, old = base.messages_key, base.saver, base.saved.checkpoint
     stored = saver.serde.loads_typed(saver.serde.dumps_typed(list(messages)))
-    if not are_same(stored, messages):
+    if not are_equal(stored, messages):
         raise Refused("its repaired history is not read back as it is written")
     values, versions = {**old["channel_values"]}, {**old["channel_versions"]}
     for channel in base.starting_channels():
@@ -412,7 +412,7 @@ def _put(base: StoredHistory, repaired: CheckpointTuple, messages: Sequence[Base
         newest = StoredHistory.newest(saver, address, base.messages_key)
         if newest.checkpoint_id != checkpoint["id"]:
             raise Stopped("moved", _MOVED)
-        if newest.starts_tasks() or not are_same(newest.messages() or [], messages):
+        if newest.starts_tasks() or not are_equal(newest.messages() or [], messages):
             address = replace(address, checkpoint_id=checkpoint["id"])
             store_of(saver).delete_checkpoint(saver, address)
             raise Refused("the database did not return what was written to it")
@@ -436,41 +436,3 @@ def maybe_written(address: Address) -> Iterator[None]:
     except BaseException as error:
         error.add_note(f"May have been written: thread {address.thread_id!r}")
         raise
-
-
-# --- comparing messages ------------------------------------------------------------------
-
-_SERDE = JsonPlusSerializer(pickle_fallback=True)  # only used to write
-
-
-def are_same(some: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> bool:
-    """Whether two histories have the same messages in the same order."""
-    return len(some) == len(others) and all(map(is_same, some, others))
-
-
-def is_same(one: BaseMessage, other: BaseMessage) -> bool:
-    """Whether two messages have the same id and equal contents, in whatever order their keys are.
-
-    `==` raises an error for arrays and data frames in an artifact, and it is false for NaN.
-
-    Examples:
-        >>> from langchain_core.messages import ToolMessage
-        >>> from langgraph_patch.threads.repair import is_same
-        >>> one, other = (
-        ...     ToolMessage("r", tool_call_id="c", artifact=float("nan")) for _ in range(2)
-        ... )
-        >>> one == other, is_same(one, other)
-        (False, True)
-    """
-    return type(one) is type(other) and _contents(one) == _contents(other)
-
-
-def _contents(message: BaseMessage) -> Any:
-    return _SERDE.dumps_typed(_in_order({**vars(message), **(message.model_extra or {})}))
-
-
-def _in_order(value: Any) -> Any:
-    """A stored value with the keys of its mappings in order, and lists in place of tuples."""
-    if isinstance(value, Mapping):
-        return {key: _in_order(value[key]) for key in sorted(value, key=str)}
-    return [*map(_in_order, value)] if isinstance(value, list | tuple) else value

@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langgraph_patch import patch_messages, validate_messages
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.history.fast_check import is_valid
-from langgraph_patch.history.patch import as_messages
+from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.reading import read_history
 from langgraph_patch.history.repair import patch_reading
 from support import strategies as hostile

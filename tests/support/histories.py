@@ -9,7 +9,8 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, Too
 from langgraph_patch import patch_messages, validate_messages
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
-from langgraph_patch.history.patch import as_messages, read_if_damaged
+from langgraph_patch.history.messages import as_messages
+from langgraph_patch.history.patch import read_if_damaged
 from langgraph_patch.history.repair import patch_reading
 from support.placeholder_texts import MALFORMED, UNKNOWN
 

@@ -23,7 +23,6 @@ from langgraph_patch._langgraph.storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.evidence import recover
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
-from langgraph_patch.threads.repair import are_same
 from support.databases import rows_of
 from support.stored_threads import (
     ENDED,
@@ -486,36 +485,6 @@ def test_a_checkpoint_that_is_not_read_back_as_it_was_written_is_deleted(path):
         stored("abandoned", saver=saver)
         reason = "the database did not return what was written to it"
         assert check_unchanged(path, lambda: repaired(saver)) == ("refused", reason)
-
-
-class Odd:
-    """A value that refuses to be compared, as an array does."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __eq__(self, other):
-        raise RuntimeError("no")
-
-    __hash__ = None
-
-
-def test_what_is_read_back_is_compared_by_its_contents():
-    """Also what cannot be compared; a message with another id, or in another place, is another."""
-    for one, other, expected in (
-        (float("nan"), float("nan"), True),
-        (float("nan"), 1.0, False),
-        (Odd(1), Odd(1), True),
-        (Odd(1), Odd(2), False),
-        ({"a": 1, "b": (Odd(1), 2)}, {"b": [Odd(1), 2], "a": 1}, True),
-        ({"a": 1}, {"a": True}, False),
-    ):
-        first, second = (
-            ToolMessage("r", tool_call_id="c", id="1", artifact=a) for a in (one, other)
-        )
-        assert are_same([first, first], [first, second]) == expected
-        assert not are_same([first], [first.model_copy(update={"id": "2"})])
-        assert not are_same([first, second], [first])
 
 
 # --- checkpointers that fail -----------------------------------------------------------------
