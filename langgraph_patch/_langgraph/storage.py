@@ -146,14 +146,6 @@ def parent_namespace(namespace: str) -> str:
     return namespace.rpartition("|")[0]
 
 
-def keeps_state_between_runs(namespace: str) -> bool:
-    """Whether a segment of a namespace names no task, so that later runs use it too.
-
-    LangGraph names the namespace of a subgraph compiled with `checkpointer=True` so.
-    """
-    return any(":" not in segment for segment in namespace.split("|")) if namespace else False
-
-
 def own_interrupt_id(namespace: str, node: str, task_id: str) -> str:
     """The id of an interrupt that a task raised itself; LangGraph derives it from its namespace."""
     return Interrupt.from_ns(None, f"{namespace}|{node}:{task_id}".removeprefix("|")).id
@@ -163,9 +155,6 @@ def own_interrupt_id(namespace: str, node: str, task_id: str) -> str:
 
 NEWEST_FORMAT: Final = 4
 """The newest supported `checkpoint["v"]`, the format of a checkpoint."""
-
-RUN_KEYS: Final = ("checkpoint_id", "checkpoint_map")
-"""What `config["configurable"]` holds for one run only, beside the keys that start with `__`."""
 
 _UUID6 = 6
 """Checkpoint ids are UUIDs of version 6: their order is the order of time."""

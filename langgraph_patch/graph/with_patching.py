@@ -33,7 +33,6 @@ from langgraph_patch.graph.wrapping import (
     CoveredNode,
     cover,
     described,
-    message_keys,
     replace_tool_node,
     tools_of,
 )
@@ -304,12 +303,10 @@ def _check_keys(graph: Graph, nodes: Mapping[str, CoveredNode], keys: Sequence[s
     if unread:
         graphs = [graph, *(node.graph for node in nodes.values())]
         found = sorted({name for each in graphs for name in state_keys(each.channels)})
-        histories = sorted({name for each in graphs for name in message_keys(each)})
         raise GraphError(
             f"No node reads the state key {unread[0]!r}, so there is nothing to patch: give the "
-            f"key of the history with messages_key=... Keys that hold messages: "
-            f"{_listed(histories)}. The state keys are: {_listed(found)}. The nodes are: "
-            f"{_listed(nodes)}."
+            f"key of the history with messages_key=... The state keys are: {_listed(found)}. The "
+            f"nodes are: {_listed(nodes)}."
         )
 
 

@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
-from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
@@ -127,21 +126,6 @@ def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:
         if node.tool_node is not None
         for name in node.tool_node.tools_by_name
     )
-
-
-def message_keys(graph: Graph) -> list[str]:
-    """The state keys of which the schema says that they hold messages."""
-    try:
-        hints = get_type_hints(graph.builder.state_schema)
-    except (NameError, TypeError):  # annotations that only the application can resolve
-        return []
-    return [key for key, hint in hints.items() if _holds_messages(hint)]
-
-
-def _holds_messages(hint: Any) -> bool:
-    if isinstance(hint, type) and issubclass(hint, BaseMessage):
-        return True
-    return any(map(_holds_messages, get_args(hint)))
 
 
 def described(nodes: Mapping[str, CoveredNode], *, record: bool) -> str:

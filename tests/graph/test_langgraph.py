@@ -148,7 +148,6 @@ def test_graph_namespace():
     assert len(found) == 3
     assert all(config == saver.get_tuple(place).config for _, config in found)
     assert storage.nodes_of_namespace(leaf_namespace) == ["node1"]
-    assert not storage.keeps_state_between_runs(leaf_namespace)
 
 
 # --- what clients see, and the loop ------------------------------------------------------------
@@ -227,7 +226,6 @@ def test_namespaces_that_last_longer_than_a_task():
     graph.invoke(QUESTION, THREAD)
     lasting = namespaces(saver) - {""}
     assert lasting == {"node1", "node1|1"}
-    assert all(map(storage.keeps_state_between_runs, lasting))
     assert {storage.task_of_namespace(namespace) for namespace in lasting} == {None}
     assert {tuple(storage.nodes_of_namespace(n)) for n in lasting} == {("node1",)}
 
@@ -249,19 +247,10 @@ def test_what_a_deferred_node_waits_for():
 
 
 def test_what_a_run_stores():
-    """The newest format that is supported, and the input that START has not applied yet.
-
-    Beside the thread and its namespace, the config has RUN_KEYS and reserved keys.
-    """
-    found: list[str] = []
-
-    def node(state: Any, config: RunnableConfig) -> None:
-        found.extend(key for key in config["configurable"] if not storage.is_reserved(key))
-
-    saver = ran(build(node))
-    assert set(found) == {"thread_id", "checkpoint_ns", *storage.RUN_KEYS}
+    """The newest format that is supported, and the input that START has not applied yet."""
+    saver = ran(build(nothing))
     assert {saved.checkpoint["v"] for saved in checkpoints(saver)} == {storage.NEWEST_FORMAT}
-    assert storage.state_keys(build(node).compile().channels) == ["messages", "note"]
+    assert storage.state_keys(build(nothing).compile().channels) == ["messages", "note"]
     inputs = [storage.accepted_input(saved) for saved in reversed(checkpoints(saver))]
     assert inputs == [QUESTION, None, None]
 

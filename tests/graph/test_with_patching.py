@@ -210,8 +210,7 @@ def test_a_graph_in_which_nothing_reads_the_history():
         with_patching(above(note, state=Chats), messages_key="chat")
     assert str(caught.value) == (
         "No node reads the state key 'chat', so there is nothing to patch: give the key of the "
-        "history with messages_key=... Keys that hold messages: 'chat', 'messages'. "
-        "The state keys are: 'chat', 'messages', 'notes'. "
+        "history with messages_key=... The state keys are: 'chat', 'messages', 'notes'. "
         "The nodes are: 'node1'."
     )
     with pytest.raises(GraphError, match=r"No node reads.*nodes are: 'node1', 'node1\.node1'"):
