@@ -18,7 +18,7 @@ from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.address import Address
 from langgraph_patch.evidence.judge import JudgedCall
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real
-from langgraph_patch.evidence.window import Reader, Window, called_in, open_before
+from langgraph_patch.evidence.window import Reader, Window, called_in, open_in_turn
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.comparing import is_version
 from langgraph_patch.history.findings import Finding
@@ -84,7 +84,7 @@ def check_below(
     makers = [m for m in made if any(each.id == call.id for each in called_in([m]))]
     if results and all(is_version(maker, window.message) for maker in makers):
         return replace(judged, finding=Finding(result=results[0]))
-    may_have_run = bool(makers) or any(each.id == call.id for each in open_before(given))
+    may_have_run = bool(makers) or any(each.id == call.id for each in open_in_turn(given))
     if is_waiting:
         # In a node with another name, a graph with another state may have run the call.
         is_certain = below is not None and (bool(made) or ended.node == TOOLS)

@@ -54,7 +54,7 @@ def reconcile_calls(
     A lookup that raises leaves its call as it was found; a WARNING reports it.
 
     Args:
-        calls: Each call without a result, with its key in the evidence.
+        calls: Each open call, with its key in the evidence.
         reconcile: The lookup for each tool.
 
     Returns:

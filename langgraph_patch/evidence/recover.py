@@ -1,7 +1,7 @@
-"""Find what the checkpoints of a thread recorded about tool calls without a result.
+"""Find what the checkpoints of a thread recorded about open tool calls: those without a result.
 
-The patch node, the scan and the repair of stored threads call `recover_evidence` with the calls
-that have no result.
+The patch node, the scan and the repair of stored threads call `recover_evidence` with the open
+calls of a history.
 
 When a run stops in the middle of a superstep, LangGraph keeps what the finished tasks wrote as
 *pending writes* of the checkpoint before that superstep. The next message drops them from the
@@ -104,10 +104,10 @@ def recover_evidence(
     messages_key: str = "messages",
     required: bool = False,
     breakpoints: frozenset[str] | None = frozenset(),
-    again: Mapping[tuple[int, int], str] = _NOTHING,
+    searched_at: Mapping[tuple[int, int], str] = _NOTHING,
     is_over: bool = False,
 ) -> IOGenerator[Recovery]:
-    """Find what the checkpoints of a thread recorded about tool calls without a result.
+    """Find what the checkpoints of a thread recorded about open tool calls.
 
     Args:
         saver: The checkpointer. It is only read. It is not read if `calls` is empty.
@@ -123,9 +123,9 @@ def recover_evidence(
             found before are returned.
         breakpoints: The nodes before which the graph is set to pause; None for every node.
             Default: none.
-        again: The keys of calls that an earlier turn has searched for, each with the checkpoint
-            at which it did (`""` for the current one). For every other call without a result the
-            next turn searches once more. Default: none.
+        searched_at: The keys of calls that an earlier turn has searched for, each with the
+            checkpoint at which it did (`""` for the current one). For every other call that stays
+            open the next turn searches once more. Default: none.
         is_over: Whether the run of the graph is abandoned: nothing waits any more, and neither
             this search nor the next turn looks again for results. Default: False.
 
@@ -163,7 +163,7 @@ def recover_evidence(
     for seconds in (*(() if is_over else _RETRY_SECONDS), None):
         reader = Reader(saver, messages_key, required, breakpoints=breakpoints)
         newest, judged_calls = yield from _search(
-            reader, address, windows_of(messages, calls, again)
+            reader, address, windows_of(messages, calls, searched_at)
         )
         is_missing = newest is None and address.checkpoint_id is not None
         is_awaited = is_missing or _is_being_written(judged_calls.values())
@@ -184,7 +184,7 @@ def recover_evidence(
         if is_over:
             detail = None if finding.detail == "paused" else finding.detail
             finding = replace(finding, detail=detail)
-        elif finding.result is None and (call.key not in again or not is_read):
+        elif finding.result is None and (call.key not in searched_at or not is_read):
             finding = replace(finding, look_again=newest.id if newest and is_read else True)
         evidence[call.key] = finding
         dropped = effects_of(judged.writer, newest) if judged.writer and newest else None

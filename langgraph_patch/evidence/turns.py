@@ -19,7 +19,7 @@ from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.address import Address
 from langgraph_patch.evidence.nested import graphs_below, without
 from langgraph_patch.evidence.superstep import Superstep, Task
-from langgraph_patch.evidence.window import Reader, open_before
+from langgraph_patch.evidence.window import Reader, open_in_turn
 from langgraph_patch.history.comparing import is_equal, is_version
 from langgraph_patch.history.fields import digest_of
 
@@ -81,7 +81,7 @@ def _turns_of(
     # If all tasks are finished, the thread may have gone on, and this is another branch of it.
     if all(task.is_finished for task in tasks) and (yield from reader.has_gone_on(step)):
         return []
-    has_open_calls = bool(open_before(history))
+    has_open_calls = bool(open_in_turn(history))
     turns: list[AbandonedTurn] = []
     for task in tasks:
         graph = above.graph_that_returns(task.node, reader.messages_key) if above else None

@@ -237,14 +237,14 @@ class Window:
 def windows_of(
     messages: Sequence[BaseMessage],
     calls: Iterable[Call],
-    starts: Mapping[tuple[int, int], str],
+    searched_at: Mapping[tuple[int, int], str],
 ) -> list[Window]:
     """A window for each message that makes one of the calls, in the order of the calls.
 
     Args:
         messages: The history.
         calls: The calls.
-        starts: The checkpoint at which a call was searched for before, if it was.
+        searched_at: The checkpoint at which an earlier turn searched for a call, if it did.
     """
     by_message: dict[int, list[Call]] = {}
     for call in calls:
@@ -253,7 +253,7 @@ def windows_of(
     windows = []
     for index, own in by_message.items():
         if isinstance(message := messages[index], AIMessage):
-            start, *others = {starts.get(call.key, "") for call in own}
+            start, *others = {searched_at.get(call.key, "") for call in own}
             window = Window(message, own, "" if others else start)
             if message.id is None:
                 window.equals = len(window.versions_in(messages[:index]))
@@ -322,15 +322,15 @@ def _sighting(step: Superstep, index: int) -> Sighting:
     history, message = step.history, step.history[index]
     calls = read_calls(message) if isinstance(message, AIMessage) else []
     after = list(dropwhile(lambda m: isinstance(m, ToolMessage), history[index + 1 :]))
-    rivals = [*open_before(history[:index]), *called_in(after)]
+    rivals = [*open_in_turn(history[:index]), *called_in(after)]
     return Sighting(step, calls, not after, rivals)
 
 
-def open_before(earlier: Sequence[BaseMessage]) -> list[Call]:
-    """The open calls of earlier messages of the same turn."""
+def open_in_turn(messages: Sequence[BaseMessage]) -> list[Call]:
+    """The open calls of the turn with which a history ends: those since its last human message."""
     answered: set[str] = set()
     found: list[Call] = []
-    for stored in reversed(earlier):
+    for stored in reversed(messages):
         if isinstance(stored, HumanMessage):
             break
         if isinstance(stored, ToolMessage):

@@ -320,12 +320,12 @@ def add_entry_check(
         check = _EntryCheck(targets, NAME, node, keys)
         graph.builder.add_conditional_edges(START, check, [NAME, *targets])
         graph.read_by_branches(START, history)
-    for label, branch in branches.items():
+    for name, branch in branches.items():
         path, ends, schema = parts_of_branch(branch)
-        graph.put_branch(NAME, label, branch, input_schema=schema or graph.builder.state_schema)
+        graph.put_branch(NAME, name, branch, input_schema=schema or graph.builder.state_schema)
         checked_ends = {**ends, NAME: NAME} if ends is not None else None
-        check = _EntryCheck(path, label, node, keys)
-        graph.put_branch(START, label, branch, path=check, ends=checked_ends)
+        check = _EntryCheck(path, name, node, keys)
+        graph.put_branch(START, name, branch, path=check, ends=checked_ends)
 
 
 patch_node: PatchNode = PatchNode()

@@ -138,7 +138,7 @@ class _SendEach(Router):
         onward: The router before, or where an edge led.
         name: Its name, if `onward` is no router.
         keys: The `ToolNode`s, and the state key of the history that each of them reads.
-        ends: The node for each label that the router returns. Default: it returns nodes.
+        ends: The node for each value that the router returns. Default: it returns nodes.
     """
 
     def __init__(

@@ -197,7 +197,7 @@ class Repairer:
                 reading.unanswered,
                 messages_key=self.messages_key,
                 required=self.recover == "required",
-                again=reading.looked_for_again,
+                searched_at=reading.looked_for_again,
                 **options,
             )
         )

@@ -155,7 +155,7 @@ def test_the_next_turn_looks_again_once():
         for age in ({"days": 400}, {"seconds": 7}):
             thread = Thread(BOTH, sent("sent", written, ts=ago(**age)), news(BOTH))
             assert thread.found() == f"sent, {ending}"
-            searched = thread.found(again={(1, 0): "", (1, 1): ""})
+            searched = thread.found(searched_at={(1, 0): "", (1, 1): ""})
             assert searched == f"sent, {ending}{' | final' * (written != 'sent')}"
 
 
@@ -179,7 +179,7 @@ def test_a_search_that_failed_is_made_again(caplog: pytest.LogCaptureFixture):
     """In each turn until the checkpointer can be read."""
     thread = Thread(BOTH, sent("sent", None))
     thread.saver.get_tuple = fail
-    assert thread.found(again={(1, 0): "", (1, 1): ""}) == "unknown, unknown"
+    assert thread.found(searched_at={(1, 0): "", (1, 1): ""}) == "unknown, unknown"
     assert "The calls are unknown until the next turn searches again." in caplog.text
 
 
