@@ -40,7 +40,7 @@ from kit import (
     loop,
     results_in,
 )
-from langgraph_patch import Patch, validate_messages, with_patching
+from langgraph_patch import Patch, is_placeholder, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
 from support.placeholder_texts import FAILED, WAITED
 
@@ -342,6 +342,26 @@ def test_other_keys_that_the_agent_had_written():
     lines = told('- file({"name": "one"}): "Updated one"').replace(NO_USER, f"{NO_USER}\n{lost}")
     assert shown(ours(agent)) == [lines]
     assert agent.graph.get_state(agent.config).values["owner"] == "eve"
+
+
+def test_what_a_function_that_has_ended_did_with_other_keys():
+    """It may have dropped what its agent wrote to them: the messages that it returned are added."""
+    done = ToolMessage("Updated", tool_call_id="c5")
+    update = {"messages": [calls(("file", {"name": "one"}), first=5), done], "files": {"one": "x"}}
+    child = above(lambda _: update, state=Filed).compile()
+
+    def ended(state: Filed) -> Any:
+        return {"messages": child.invoke(state)["messages"]}
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        builder = StateGraph(Filed).add_node("zoe", create_agent(model, tools))
+        builder.add_node("amy", ended).add_edge(START, "zoe").add_edge(START, "amy")
+        return compiled(builder, saver)
+
+    agent = abandoned(build)
+    filed_one = ["ai: file", "tool: Updated"]
+    assert shown(agent.model.seen[-1]) == ["human: pay bob", *filed_one, *ABANDONED[1:]]
+    assert ours(agent) == [m for m in agent.history if is_placeholder(m)]
 
 
 def test_a_recovered_result_does_not_undo_what_the_input_wrote():

@@ -535,6 +535,33 @@ def test_a_node_whose_outputs_are_cached():
     assert len(it.model.seen) == 1
 
 
+def test_a_cached_output_is_that_of_the_function_of_its_node():
+    """The bare graph and the patched one have the same; another function has others."""
+    cache, ran = InMemoryCache(), list[str]()
+
+    def yes(_: MessagesState) -> Any:
+        ran.append("yes")
+        return {"messages": [AIMessage("yes")]}
+
+    def no(_: MessagesState) -> Any:
+        ran.append("no")
+        return {"messages": [AIMessage("no")]}
+
+    def graph_of(function: Any) -> Any:
+        builder = StateGraph(MessagesState).add_edge(START, "model")
+        builder.add_node("model", function, cache_policy=CachePolicy(key_func=lambda _: b"same"))
+        return builder.compile(cache=cache)
+
+    for graph, text in (
+        (graph_of(yes), "yes"),
+        (with_patching(graph_of(yes)), "yes"),
+        (with_patching(graph_of(no)), "no"),
+        (graph_of(no), "no"),
+    ):
+        assert graph.invoke({"messages": [HELLO]})["messages"][-1].text == text
+    assert ran == ["yes", "no"]
+
+
 async def test_it_is_a_runnable_like_any():
     """However it is run, it repairs, and it adds no run of its own."""
     model, handler = StrictModel(), RunNames()
