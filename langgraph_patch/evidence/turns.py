@@ -89,12 +89,8 @@ def _turns_of(
             continue  # the function may run these calls, and call a graph with the whole history
         called_by = function or (None if graph or task.is_finished else task)
         for below in (yield from graphs_below(reader, task)):
-            if task.is_finished:
-                written = [] if task.is_overwrite else task.messages
-                added = [m for m in written if not isinstance(m, RemoveMessage)]
-            elif (start := _end_of(history, below.history)) is not None:
-                added = list(below.history[start:])
-            else:
+            added = _added_by(task, below, history)
+            if added is None:
                 continue
             added = without(_with_ids(added, task.below.namespace), history)
             # What a function that returned did with the other keys is not read.
@@ -104,10 +100,15 @@ def _turns_of(
     return turns
 
 
-def _end_of(history: Sequence[BaseMessage], below: Sequence[BaseMessage]) -> int | None:
-    """Where a history ends in that of a graph below; None if the graph got another one."""
-    last = [i for i, message in enumerate(below) if is_version(message, history[-1])]
-    return last[-1] + 1 if last else None
+def _added_by(
+    task: Task, below: Superstep, history: Sequence[BaseMessage]
+) -> Sequence[BaseMessage] | None:
+    """What a task and the graph that it ran added to a history; None if that got another one."""
+    if task.is_finished:
+        written = [] if task.is_overwrite else task.messages
+        return [message for message in written if not isinstance(message, RemoveMessage)]
+    last = [i for i, message in enumerate(below.history) if is_version(message, history[-1])]
+    return below.history[last[-1] + 1 :] if last else None
 
 
 def _with_ids(messages: Sequence[BaseMessage], namespace: str) -> list[BaseMessage]:
