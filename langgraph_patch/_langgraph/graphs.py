@@ -13,11 +13,11 @@ import copy
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
-from langgraph.graph import START
+from langgraph.graph import START, add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Send
 
@@ -53,6 +53,20 @@ class Graph:
         """The names of the channels of a graph: the keys of its state, and those of its inputs."""
         channels: Mapping[str, Any] = self.builder.channels
         return channels.keys()
+
+    @property
+    def histories(self) -> list[str]:
+        """The state keys that hold messages: by their reducer, or by the type of their value."""
+        try:
+            hints = get_type_hints(self.builder.state_schema)
+        except (NameError, TypeError):  # annotations that only the application can resolve
+            hints = {}
+        channels = self.builder.channels.items()
+        return [
+            key
+            for key, channel in channels
+            if getattr(channel, "operator", None) is add_messages or _holds_messages(hints.get(key))
+        ]
 
     @property
     def output_keys(self) -> tuple[str, ...]:
@@ -191,6 +205,12 @@ class Graph:
         """Make the conditional edges that leave `source` read the input schema of a node."""
         for name, branch in self.builder.branches[source].items():
             self.put_branch(source, name, branch, input_schema=schema)
+
+
+def _holds_messages(hint: object) -> bool:
+    if isinstance(hint, type) and issubclass(hint, BaseMessage):
+        return True
+    return any(map(_holds_messages, get_args(hint)))
 
 
 _LIBRARIES = ("langchain.", "langgraph.", "langgraph_")

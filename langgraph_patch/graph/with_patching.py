@@ -179,7 +179,8 @@ def with_patching(
     patched = _patch_graph(graph, _Context(nodes, repairers, record=record))
     if record and not any(node.tool_node for node in nodes.values()):
         logger.warning("record=True records nothing: no node of the graph is a ToolNode")
-    logger.info("with_patching %s", described(nodes, record=record))
+    unpatched = [key for key in Graph(builder).histories if key not in keys]
+    logger.info("with_patching: %s", described(nodes, unpatched, record=record))
     return cast("GraphT", patched)
 
 

@@ -12,7 +12,7 @@ runs, as that of any other node, and the repair is written with its output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -128,41 +128,39 @@ def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:
     )
 
 
-def described(nodes: Mapping[str, CoveredNode], *, record: bool) -> str:
+def described(nodes: Mapping[str, CoveredNode], unpatched: Sequence[str], *, record: bool) -> str:
     """One line for the log.
 
     Args:
         nodes: What `cover` returned.
+        unpatched: The state keys that hold messages, and whose histories are not patched.
         record: Whether each call of a `ToolNode` becomes a task of its own.
     """
-    whole, left, tools, one_task = [], [], [], []
+    parts: dict[str, list[str]] = {form: [] for form in _PARTS}
+    models, others, one_task, sending, histories = parts.values()
     for path, node in nodes.items():
         if node.model_keys:
-            whole.append(repr(path))
+            models.append(path)
         elif node.keys and not node.is_graph:
-            left.append(repr(path))
+            others.append(path)
         elif node.tool_node is not None:
-            tools.append(repr(path))
-            if not record and not node.graph.sends_each_call(path.rsplit(".", 1)[-1]):
-                one_task.append(repr(path))
-    parts = (
-        ("repairs the whole history, but for calls of a frontend at its end, of", whole)
-        if tools
-        else ("repairs the whole history of", whole),
-        (_CALLS_LEFT, left),
-        ("does not touch the tool nodes", tools),
-        (_ONE_TASK, one_task),
+            is_sent = record or node.graph.sends_each_call(path.rsplit(".", 1)[-1])
+            (sending if is_sent else one_task).append(path)
+    histories += unpatched
+    return "; ".join(
+        form.format(", ".join(map(repr, named))) for form, named in parts.items() if named
     )
-    return "; ".join(f"{what} {', '.join(paths)}" for what, paths in parts if paths)
 
 
-_CALLS_LEFT = (
-    "leaves calls at the end of the history alone in (if one of them calls a model, name it in "
-    "model_node)"
-)
-_ONE_TASK = (
-    "cannot recover results beside a pause or an error, unless each call is a task of its own "
-    "(record=True), in the tool nodes"
+_PARTS = (
+    "model nodes {}",
+    (
+        "other nodes {} (open calls at the end of the history stay open; model_node=... makes one a "
+        "model node)"
+    ),
+    "tool nodes {} (one task for all calls of a message; record=True gives each its own)",
+    "tool nodes {}",
+    "not patched: the histories {} (messages_key=[...] names them)",
 )
 
 
