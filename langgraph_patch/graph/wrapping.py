@@ -155,8 +155,8 @@ def described(nodes: Mapping[str, CoveredNode], unpatched: Sequence[str], *, rec
 _PARTS = (
     "model nodes {}",
     (
-        "other nodes {} (open calls at the end of the history stay open; model_node=... makes one a "
-        "model node)"
+        "other nodes {} (open calls at the end of the history stay open; model_node=... makes one "
+        "a model node)"
     ),
     "tool nodes {} (one task for all calls of a message; record=True gives each its own)",
     "tool nodes {}",

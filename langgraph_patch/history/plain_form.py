@@ -150,7 +150,7 @@ def _plain_calls(reading: Reading) -> dict[PairedCall, ToolCall]:
             new_id = _free_id(paired, taken | seen, salts)
         seen.add(new_id)
         # A call without a name has the one that its result names.
-        name = valid_name(call.name or (paired.answer and paired.answer.name) or "")
+        name = valid_name(call.name or (paired.answer and paired.answer.message.name) or "")
         listed = call.tool_call
         if listed is None or (listed["id"], listed["name"]) != (new_id, name):
             listed = tool_call(name=name, args=dict(call.args), id=new_id)

@@ -7,7 +7,9 @@ document order and not by a set of ids:
    one. One that names no call belongs to the nearest that calls its tool, or any tool.
 2. In that message the tool that it names must be that of the call. A missing name agrees with
    any. A name that no call of this id has agrees if the result stands directly after the message
-   or among its other results.
+   or among its other results. The `ToolNode` of LangGraph writes the name of a handoff into all
+   older results of its id. So a name does not count before the last call of the tool, if it is
+   seen to be written into results of others.
 3. Equally many results as calls that match them pair in order. Fewer results than calls that
    match equally well are paired with none of them.
 4. Placeholders, of this or another package, get the calls that are left.
@@ -20,11 +22,12 @@ A result that is not paired is a duplicate or an orphan.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count, takewhile
 from typing import TypeAlias, TypeVar
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -283,6 +286,7 @@ def pair(
     First results that name a call, then results that name only a tool. Placeholders get what is
     left.
     """
+    _forget_names(calling_messages, stored_results)
     names: defaultdict[_Key, set[str]] = defaultdict(set)
     groups = {i: _groups_of(calling, names) for i, calling in calling_messages.items()}
     _place_results(calling_messages, stored_results, groups)
@@ -298,6 +302,43 @@ def pair(
             _assign(free, early, own_names)
     for _, group in by_key:
         _pair_in_order(group.calls, group.placeholders, group.names)
+
+
+def _forget_names(
+    calling_messages: Mapping[int, CallingMessage],
+    stored_results: Mapping[int, Sequence[Result]],
+) -> None:
+    """Forget the names in results that a later handoff wrote into them (rule 2).
+
+    Such a result belongs to the message that it is directly behind, or it is not paired.
+    """
+    untrue: set[tuple[str, str]] = set()
+    still_open: set[tuple[str, str]] = set()
+    last_caller: dict[tuple[str | None, str | None], int] = {}
+    in_place: set[Result] = set()
+    for index, calling in calling_messages.items():
+        tools: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for paired in calling.calls:
+            tools[paired.call.id][paired.label] += 1
+            last_caller[paired.call.id, paired.label] = index
+        behind: defaultdict[str | None, list[str | None]] = defaultdict(list)
+        for place in takewhile(stored_results.__contains__, count(index + 1)):
+            for stored in stored_results[place]:
+                behind[stored.call_id].append(stored.label)
+                in_place.add(stored)
+        for call_id, own in tools.items():
+            labels = behind[call_id]
+            too_many = Counter(filter(None, labels)) - own
+            is_full = len(labels) == own.total()
+            wrong = {(call_id, each) for each in too_many if is_full or each not in own}
+            untrue |= wrong - still_open
+            if len(labels) < own.total():
+                still_open |= {(call_id, tool) for tool in own}
+    for stored in (each for results in stored_results.values() for each in results):
+        key = stored.call_id, stored.label
+        if key in untrue and stored.index < last_caller.get(key, 0):
+            stored.name = None
+            stored.is_misplaced = stored not in in_place
 
 
 def _free(calls: Iterable[PairedCall]) -> list[PairedCall]:
@@ -316,6 +357,8 @@ def _place_results(
     for index in sorted(calling_messages.keys() | stored_results.keys()):
         for stored in stored_results.get(index, ()):
             key = _key_of(stored)
+            if stored.is_misplaced:
+                continue
             at, group = nearest.get(key, (-1, None))
             if group is not None and _agrees(stored, at, group):
                 (group.placeholders if stored.is_placeholder else group.results).append(stored)

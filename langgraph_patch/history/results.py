@@ -44,6 +44,7 @@ class Result:
         remainder: What its message holds beside results; None if that is nothing.
         is_placeholder: Whether it is a placeholder, which gives way to a real result.
         call_index: The index of the message that makes its call; None if it has no call.
+        is_misplaced: Whether neither its place nor its name tells which call it belongs to.
     """
 
     call_id: str | None
@@ -55,6 +56,7 @@ class Result:
     remainder: BaseMessage | None
     is_placeholder: bool
     call_index: int | None = None
+    is_misplaced: bool = False
 
     @property
     def label(self) -> str | None:

@@ -50,6 +50,8 @@ TWO_CALLS = ai("c1", "c1", id="a1")
 RENAMED = turns("t", "t")
 THREE_TOOLS = patch_messages([ai(("a", "c1"), ("b", "c1"), ("c", "c1"), id="a1"), X]).messages
 FAKE = result(DEEPAGENTS_CANCELLED.format("t", "c1"))
+GONE = [ai(("a", "c1"), ("b", "c1"), id="a1"), named("1", "here"), named("2", "here")]
+HERE = ai(("here", "c1"), id="a2")
 RULES = {
     "nearest": [
         ([A, result("1"), X, A2, result("2")], ["1", "2"]),
@@ -75,6 +77,13 @@ RULES = {
         ([A, named("r", "my_agent"), X], ["r"]),
         ([A, X, AIMessage("hm"), named("r", "my_agent")], [None]),
         ([*THREE_TOOLS, *(named(name, name) for name in "cab")], ["a", "b", "c"]),
+    ],
+    "names that a handoff wrote": [
+        ([*GONE, HERE, named("r", "here")], ["1", "2", "r"]),
+        ([*GONE, HERE, named("r", "here"), X, named("3", "here")], ["1", "2", "r"]),
+        ([*GONE, X, HERE, X, named("r", "here"), X], ["1", "2", "r"]),
+        ([GONE[0], X, named("1", "here"), HERE, named("r", "here")], [None, None, "r"]),
+        ([ai(("t", "c1")), X, ai(("u", "c1")), named("r", "t")], [None, None]),
     ],
     "counts": [
         ([TWO_CALLS, named("r", "t"), X], [None, None]),
