@@ -36,7 +36,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import PatchError, chain_of
-from langgraph_patch.graph.guard import TruncationGuard, guarded_call
+from langgraph_patch.graph.guard import TruncationGuard, guarded
 from langgraph_patch.history.changes import Patch, joined
 from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.plain_form import plain_form
@@ -82,6 +82,10 @@ class Request(ABC):
     def with_histories(self, histories: Histories) -> Self:
         """The same request with these histories in the place of its own."""
 
+    def guard(self) -> TruncationGuard | None:
+        """A guard for what it sends; None if it does not see what comes."""
+        return TruncationGuard(self.run, drops=not self.has_history)
+
     @abstractmethod
     def send(self) -> IORequest:
         """Send it."""
@@ -106,7 +110,9 @@ class Request(ABC):
         """Report what was repaired after a refusal, if nothing stores it."""
 
 
-def ask(attempts: Attempts, first: tuple[Any, TruncationGuard] | None = None) -> IOGenerator[Any]:
+def ask(
+    attempts: Attempts, first: tuple[Any, TruncationGuard | None] | None = None
+) -> IOGenerator[Any]:
     """The output of a request, which is made once more if the message of the model is unusable.
 
     The second request has the message and a placeholder for each of its calls, as if its tools had
@@ -117,7 +123,10 @@ def ask(attempts: Attempts, first: tuple[Any, TruncationGuard] | None = None) ->
         attempts: Those of the request; afterwards, what can be stored of a refused history.
         first: The output of the first request and its guard, if it was made. Default: it is made.
     """
-    output, guard = first or (yield from _asked(attempts))
+    output, guard = first or (yield from answered(attempts))
+    if guard is None:
+        return output
+    guard.finish()
     sent = attempts.request
     output = sent.corrected(output, guard)
     message = sent.message(output) if guard.has_damaged else None
@@ -125,18 +134,20 @@ def ask(attempts: Attempts, first: tuple[Any, TruncationGuard] | None = None) ->
         return output
     closed = sent.closed(output, message) if message.invalid_tool_calls else {}
     again = Attempts(sent.with_histories(closed))
-    output, guard = yield from _asked(again)
-    output = again.request.corrected(output, guard)
-    guard.asks_again(again.request.message(output), asked=True)
+    output, guard = yield from answered(again)
+    if guard is not None:
+        guard.finish()
+        output = again.request.corrected(output, guard)
+        guard.asks_again(again.request.message(output), asked=True)
     return sent.with_turns(output, {key: _last_turn(each) for key, each in closed.items()})
 
 
-def _asked(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard]]:
-    """The output of a request that was not refused, and its guard."""
+def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | None]]:
+    """The output of a request that was not refused, and its guard: the loop of all three places."""
     while True:
-        guard = attempts.guard()
+        guard, sent = attempts.request.guard(), attempts.request.send()
         try:
-            output = yield from guarded_call(guard, attempts.request.send())
+            output = yield sent if guard is None else guarded(guard, sent)
         except Exception as error:  # noqa: BLE001 - it is raised below, if it is no refusal
             failed = attempts.refused(error, guard)
         else:
@@ -174,10 +185,6 @@ class Attempts:
         self._errors: list[Exception] = []
         self._changes = ""
         self.patches: Mapping[str, Patch] = {}
-
-    def guard(self) -> TruncationGuard:
-        """A guard for a request."""
-        return TruncationGuard(self._first.run, drops=not self._first.has_history)
 
     def refused(self, error: Exception, guard: TruncationGuard | None = None) -> Exception | None:
         """Choose what is sent after an error; return the error to raise if nothing is.

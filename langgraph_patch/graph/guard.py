@@ -34,7 +34,7 @@ from langgraph.types import Command, Overwrite, Send
 
 from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch._sansio import IOGenerator, IORequest
+from langgraph_patch._sansio import IORequest
 from langgraph_patch.errors import UnfinishedError
 from langgraph_patch.graph.writing import replace_values, values_in
 from langgraph_patch.history.fields import text_of
@@ -332,8 +332,8 @@ class TruncationGuard(BaseCallbackHandler):
         return asks
 
 
-def guarded_call(guard: TruncationGuard, request: IORequest) -> IOGenerator[Any]:
-    """Call a node or a model with a guard. The caller corrects the output with it."""
+def guarded(guard: TruncationGuard, request: IORequest) -> IORequest:
+    """A request with a guard. The caller corrects its output with it."""
 
     def call() -> Any:
         with guard:
@@ -343,6 +343,4 @@ def guarded_call(guard: TruncationGuard, request: IORequest) -> IOGenerator[Any]
         with guard:
             return await request.asynchronous()
 
-    output = yield IORequest(call, acall)
-    guard.finish()
-    return output
+    return IORequest(call, acall)

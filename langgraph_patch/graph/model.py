@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
 from typing import Any
 
 from langchain_core.language_models import LanguageModelInput
@@ -19,13 +17,14 @@ from langgraph_patch._sansio import (
     IOGenerator,
     IORequest,
     method_request,
+    opened_stream,
     run_async,
     run_sync,
 )
 from langgraph_patch.errors import ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.ask import Attempts, Histories, Request, ask
-from langgraph_patch.graph.guard import is_guarded
+from langgraph_patch.graph.ask import Attempts, Histories, Request, answered, ask
+from langgraph_patch.graph.guard import TruncationGuard, is_guarded
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.messages import messages_or_none
@@ -197,17 +196,13 @@ class PatchedModel(GeneratorRunnable):
         A refusal comes before it.
         """
         request = yield from self._request(input, config, kwargs)
-        attempts = Attempts(replace(request, is_streamed=True))
-        while True:
-            try:
-                opened: tuple[list[Any], Any] = yield attempts.request.send()
-            except Exception as error:  # noqa: BLE001 - it is raised below, if it is no refusal
-                failed = error if is_guarded() else attempts.refused(error)
-            else:
-                attempts.report()
-                return opened
-            if failed is not None:
-                raise failed
+        request = replace(request, is_streamed=True)
+        opened: tuple[list[Any], Any]
+        if is_guarded():  # by a patched node: it may ask again
+            opened = yield request.send()
+        else:
+            opened, _ = yield from answered(Attempts(request))
+        return opened
 
     def bind_tools(self, *args: Any, **kwargs: Any) -> PatchedModel:
         """Do what the method of the model does, and patch the result."""
@@ -226,18 +221,6 @@ class PatchedModel(GeneratorRunnable):
 
     def _remade(self, method: str, *args: Any, **kwargs: Any) -> PatchedModel:
         return PatchedModel(getattr(self._model, method)(*args, **kwargs), self._repairer)
-
-
-def _open(stream: Callable[[], Iterator[Any]]) -> tuple[list[Any], Iterator[Any]]:
-    chunks = stream()
-    return list(islice(chunks, 1)), chunks
-
-
-async def _aopen(stream: Callable[[], AsyncIterator[Any]]) -> tuple[list[Any], AsyncIterator[Any]]:
-    chunks = stream()
-    async for first in chunks:
-        return [first], chunks
-    return [], chunks
 
 
 def _messages_of(input: LanguageModelInput) -> list[BaseMessage] | None:
@@ -277,14 +260,16 @@ class _ModelRequest(Request):
         run_config: RunnableConfig = {**self.run_config, "run_id": None}
         return replace(self, input=histories.get(_HISTORY, self.input), run_config=run_config)
 
+    def guard(self) -> TruncationGuard | None:
+        """A guard; none for a stream, whose chunks go to the application."""
+        return None if self.is_streamed else Request.guard(self)
+
     def send(self) -> IORequest:
         """Call the model."""
         arguments = self.input, self.run_config
-        if not self.is_streamed:
-            return method_request(self.model, "invoke", *arguments, **self.kwargs)
-        stream = partial(self.model.stream, *arguments, **self.kwargs)
-        astream = partial(self.model.astream, *arguments, **self.kwargs)
-        return IORequest(partial(_open, stream), partial(_aopen, astream))
+        if self.is_streamed:
+            return opened_stream(self.model, *arguments, **self.kwargs)
+        return method_request(self.model, "invoke", *arguments, **self.kwargs)
 
     def message(self, output: Any) -> Any:
         """The answer."""

@@ -22,9 +22,11 @@ from langgraph_patch._sansio import (
     IOGenerator,
     IORequest,
     method_request,
+    next_part,
+    opened_stream,
     run_async,
 )
-from langgraph_patch.graph.ask import Attempts, Histories, Request, ask
+from langgraph_patch.graph.ask import Attempts, Histories, Request, answered, ask
 from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
 from langgraph_patch.graph.writing import (
@@ -109,12 +111,17 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             input = replace_values(input, {key: patch.messages for key, patch in patches.items()})
         return (yield from self._asked(Attempts(_NodeRequest(run, self, input)), patches))
 
-    def _asked(self, attempts: Attempts, patches: Mapping[str, Patch]) -> IOGenerator[Any]:
+    def _asked(
+        self,
+        attempts: Attempts,
+        patches: Mapping[str, Patch],
+        first: tuple[Any, TruncationGuard | None] | None = None,
+    ) -> IOGenerator[Any]:
         """The output of the node, with these repairs and those after a refusal."""
         if isinstance(self.inner, CompiledStateGraph):  # its own nodes are guarded
             output = yield attempts.request.send()
         else:
-            output = yield from ask(attempts)
+            output = yield from ask(attempts, first)
         refused = attempts.patches
         if not patches and not refused:
             return output
@@ -144,27 +151,21 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             yield part
 
     async def _astream_guarded(self, input: Any, config: RunnableConfig) -> AsyncIterator[Any]:
-        attempts = Attempts(_NodeRequest(Run(config), self, input))
-        guard, waiting, is_begun = attempts.guard(), list[Any](), False
-        parts = aiter(self.inner.astream(input, config))
-        while True:
-            try:
-                with guard:  # not across the `yield`: the caller may be in another context
-                    part = await anext(parts)
-            except StopAsyncIteration:
-                break
-            except Exception as error:
-                if is_begun or attempts.refused(error, guard) is not None:
-                    raise
-                yield await run_async(self._asked(attempts, {}))
-                return
-            is_begun = True
-            for ready in waiting:
-                yield ready
-            waiting = [part] if guard.has_damaged else []
-            if not waiting:
+        streamed = _NodeRequest(Run(config), self, input, is_streamed=True)
+        attempts = Attempts(streamed)
+        output, guard = await run_async(answered(attempts))
+        if attempts.request is not streamed or guard is None:
+            yield await run_async(self._asked(attempts, {}, (output, guard)))
+            return
+        (newest, parts), waiting = output, list[Any]()
+        while newest:
+            for part in waiting:
                 yield part
-        guard.finish()
+            waiting = newest if guard.has_damaged else []
+            if not waiting:
+                yield newest[0]
+            with guard:  # not across the `yield`: the caller may be in another context
+                newest = await next_part(parts)
         for part in waiting:
             yield await run_async(ask(attempts, (part, guard)))
 
@@ -212,10 +213,12 @@ class _NodeRequest(Request):
     Attributes:
         node: The node.
         state: Its input.
+        is_streamed: Whether the output is the first part of a stream, and the others.
     """
 
     node: PatchedNode
     state: Any
+    is_streamed: bool = False
 
     @property
     def has_history(self) -> bool:
@@ -228,11 +231,13 @@ class _NodeRequest(Request):
         return {key: history for key, history in found.items() if history}
 
     def with_histories(self, histories: Histories) -> _NodeRequest:
-        """The node with other histories in its input."""
-        return replace(self, state=replace_values(self.state, histories))
+        """The node with other histories in its input. What it returns then is one part."""
+        return replace(self, state=replace_values(self.state, histories), is_streamed=False)
 
     def send(self) -> IORequest:
         """Run the node."""
+        if self.is_streamed:
+            return opened_stream(self.node.inner, self.state, self.run.config)
         return method_request(self.node.inner, "invoke", self.state, self.run.config)
 
     def corrected(self, output: Any, guard: TruncationGuard) -> Any:
