@@ -24,7 +24,7 @@ from langgraph_patch._sansio import (
 from langgraph_patch.errors import ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.ask import Attempts, Histories, Request, answered, ask
-from langgraph_patch.graph.guard import TruncationGuard, is_guarded
+from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.messages import messages_or_none
@@ -155,8 +155,6 @@ class PatchedModel(GeneratorRunnable):
     ) -> IOGenerator[Any]:
         """Call the model with a valid history; no truncated call is left in its answer."""
         request = yield from self._request(input, config, kwargs)
-        if is_guarded():  # by a patched node: it may ask again
-            return (yield request.send())
         return (yield from ask(Attempts(request)))
 
     def _request(
@@ -196,12 +194,8 @@ class PatchedModel(GeneratorRunnable):
         A refusal comes before it.
         """
         request = yield from self._request(input, config, kwargs)
-        request = replace(request, is_streamed=True)
         opened: tuple[list[Any], Any]
-        if is_guarded():  # by a patched node: it may ask again
-            opened = yield request.send()
-        else:
-            opened, _ = yield from answered(Attempts(request))
+        opened, _ = yield from answered(Attempts(replace(request, is_streamed=True)))
         return opened
 
     def bind_tools(self, *args: Any, **kwargs: Any) -> PatchedModel:
@@ -262,7 +256,7 @@ class _ModelRequest(Request):
 
     def guard(self) -> TruncationGuard | None:
         """A guard; none for a stream, whose chunks go to the application."""
-        return None if self.is_streamed else Request.guard(self)
+        return None if self.is_streamed else TruncationGuard(self.run, of_request=True)
 
     def send(self) -> IORequest:
         """Call the model."""

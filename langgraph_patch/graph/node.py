@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnableSequence
 from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph.run import Run
@@ -44,6 +45,48 @@ logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 MODEL_INPUT = "llm_input_messages"
 """The state key in which a `pre_model_hook` returns a history for the model only."""
+
+
+class _Steps(GeneratorRunnable):
+    """The steps of a node that is a sequence.
+
+    LangGraph runs them as steps of the node, without a run of the sequence itself.
+
+    Args:
+        sequence: The sequence.
+    """
+
+    def __init__(self, sequence: RunnableSequence[Any, Any]) -> None:
+        self._steps = sequence.steps
+
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
+        """Run each step on the output of the one before."""
+        for number, step in enumerate(self._steps, 1):
+            input = yield method_request(step, "invoke", input, _config_of_step(config, number))
+        return input
+
+    async def astream(
+        self, input: Any, config: RunnableConfig | None = None, **_: Any
+    ) -> AsyncIterator[Any]:
+        """Stream what the last step makes of the streams of the others."""
+        config = config or {}
+        first, *others = self._steps
+        parts = first.astream(input, config)
+        for number, step in enumerate(others, 2):
+            parts = step.atransform(parts, _config_of_step(config, number))
+        async for part in parts:
+            yield part
+
+
+def _config_of_step(config: RunnableConfig, number: int) -> RunnableConfig:
+    """The config of a step of a sequence, which its callbacks name in a tag."""
+    manager = config.get("callbacks")
+    if number == 1 or not isinstance(manager, BaseCallbackManager):
+        return config
+    manager = manager.copy()
+    manager.remove_tags(["seq:step:1"])
+    manager.add_tags([f"seq:step:{number}"], inherit=False)
+    return {**config, "callbacks": manager}
 
 
 class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
@@ -87,6 +130,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     ) -> None:
         super().__init__(inner.invoke, inner.ainvoke, name=inner.get_name())
         self.inner, self.keys, self._written, self._shown = inner, [*repairers], written, shown
+        self.runs = _Steps(inner) if isinstance(inner, RunnableSequence) else inner
         self._has_cache = has_cache
         self.repairers = dict(repairers)
         if repairers:
@@ -161,7 +205,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         while newest:
             for part in waiting:
                 yield part
-            waiting = newest if guard.has_damaged else []
+            waiting = newest if guard.has_damaged or guard.errors else []
             if not waiting:
                 yield newest[0]
             with guard:  # not across the `yield`: the caller may be in another context
@@ -192,10 +236,9 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             for key, patch in patches.items()
             if key in written and are_identical(patch.before, run.values([key]).get(key))
         ]
-        if output.update is None or not run.is_alone:
+        if output.updates is None or not run.is_alone:
             repairs = []
-        own = output.update or {}
-        writes, shown = yield from write_repairs(repairs, own, run, shown=self._shown)
+        writes, shown = yield from write_repairs(repairs, output.writes, run, shown=self._shown)
         stream_results(run, shown)
         for key in sorted(patches.keys() - writes.keys()):
             logger.debug("repaired the input of the node %r: %s", run.node, patches[key])
@@ -237,8 +280,22 @@ class _NodeRequest(Request):
     def send(self) -> IORequest:
         """Run the node."""
         if self.is_streamed:
-            return opened_stream(self.node.inner, self.state, self.run.config)
-        return method_request(self.node.inner, "invoke", self.state, self.run.config)
+            return opened_stream(self.node.runs, self.state, self.run.config)
+        return method_request(self.node.runs, "invoke", self.state, self.run.config)
+
+    def left_open(self) -> Mapping[str, tuple[Repairer, Reading]]:
+        """The histories whose calls were left open for a frontend: it is the model that speaks."""
+        found = {}
+        for key, history in self.histories().items():
+            repairer = replace(self.node.repairers[key], tools=None)
+            reading = None if repairer.leaves_open else repairer.read(history)
+            if reading is not None:
+                found[key] = (repairer, reading)
+        return found
+
+    def drop_writes(self) -> None:
+        """Drop what the node has written: it runs again."""
+        self.run.drop_writes()
 
     def corrected(self, output: Any, guard: TruncationGuard) -> Any:
         """The output, without truncated calls."""
@@ -263,5 +320,5 @@ class _NodeRequest(Request):
         """The output, with the turns that the node writes to its histories."""
         read = NodeOutput(output)
         written = {key: turn for key, turn in turns.items() if key in self.node.keys}
-        can_write = written and read.update is not None
+        can_write = written and read.updates is not None
         return read.with_messages_before(written) if can_write else output

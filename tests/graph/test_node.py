@@ -119,7 +119,7 @@ def test_a_node_that_only_repairs(place: str, model: str, *, asynchronous: bool)
 
 @pytest.mark.parametrize("damage", ["an orphan", "a mark that is settled"])
 def test_a_repair_that_adds_nothing(damage: str):
-    """A dropped result and a placeholder that lost its mark: an empty list, never None."""
+    """A dropped result, a placeholder that lost its mark: no superstep, and nothing is shown."""
     marker = {PLACEHOLDER_KEY: {"cause": "unknown", "look_again": True}}
     text = UNKNOWN.format("mail", "c1")
     settled = ToolMessage(text, tool_call_id="c1", id="t1", additional_kwargs=marker)
@@ -128,7 +128,12 @@ def test_a_repair_that_adds_nothing(damage: str):
         messages = [ToolMessage("r", tool_call_id="gone")]
     it = repairing("patch_tool_calls", recover=True)
     it.graph.update_state(it.config, {"messages": messages}, as_node=START)
-    assert it.stream({"messages": [HELLO]})[0] == {"patch_tool_calls": {"messages": []}}
+    assert [*map(list, it.stream({"messages": [HELLO]}))] == [["node1"]]
+    assert [m.additional_kwargs for m in it.history if m.type == "tool"] in (
+        [],
+        [{PLACEHOLDER_KEY: {"cause": "unknown"}}],
+    )
+    assert [state.next for state in it.graph.get_state_history(it.config)][:2] == [(), ("node1",)]
 
 
 WRITERS: dict[str, Callable[[], Any]] = {
