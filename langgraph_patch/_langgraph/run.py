@@ -246,9 +246,15 @@ class Run:
     def written(self) -> list[tuple[str, Any]]:
         """The state keys and values that the task has written before its node returns.
 
-        `push_message` and `push_ui_message` do.
+        `push_message` and `push_ui_message` do. What `write_first` wrote is left out.
         """
-        return [(key, value) for key, value in self._writes or () if key in self.channels]
+        writes = [(key, value) for key, value in self._writes or () if key in self.channels]
+        return [(key, value) for key, value in writes if value is not self.written_first(key)]
+
+    def written_first(self, key: str) -> Any:
+        """What `write_first` wrote; None if it did not, or in an attempt that failed."""
+        value = self.kept.get(("first", key))
+        return value if any(value is written for _, written in self._writes or ()) else None
 
     @property
     def can_write_first(self) -> bool:
@@ -262,7 +268,7 @@ class Run:
         """
         if (writes := self._writes) is None:
             return
-        if (before := self.kept.get(("first", key))) is not None:
+        if (before := self.written_first(key)) is not None:
             self._drop(lambda channel, old: channel == key and old is before)
         self.kept["first", key] = value
         writes.appendleft((key, value))

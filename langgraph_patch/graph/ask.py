@@ -217,7 +217,7 @@ def _with_retried(
                 raise
         else:
             return repaired, second or guard
-    elif any(map(is_refusal, guard.own_errors)):
+    elif _has_refusal(guard.own_errors, guard):
         run = attempts.request.run
         if guard.answered_last:
             logger.info(_ANSWERED, run.node, run.thread_id)
@@ -296,8 +296,9 @@ class Attempts:
             guard: The guard of what was sent; None if it had none.
         """
         failed: BaseException | None = error
-        for each in [error, *carried_by(error)]:
-            if guard is None or any(each is own for own in (error, *guard.own_errors)):
+        carried = carried_by(error)
+        if guard is None or all(any(each is own for own in guard.own_errors) for each in carried):
+            for each in (error, *carried):
                 without_notes(each)
         if may_be_sent_again(error, guard):
             self._errors.append(error)
@@ -437,7 +438,11 @@ def may_be_sent_again(error: BaseException, guard: TruncationGuard | None) -> bo
     if guard is None:
         return is_refusal(error)
     own = _first_own_error(error, guard)
-    return own is not None and any(map(is_refusal, guard.errors[own:])) and guard.only_failed
+    return own is not None and _has_refusal(guard.errors[own:], guard) and guard.only_failed
+
+
+def _has_refusal(errors: Iterable[BaseException], guard: TruncationGuard) -> bool:
+    return any(is_refusal(error, guard.errors) for error in errors)
 
 
 def _first_own_error(error: BaseException, guard: TruncationGuard) -> int | None:
@@ -456,8 +461,8 @@ def _note_own_error(error: BaseException, guard: TruncationGuard, run: Run) -> N
     """Say on an error of the application that a refusal came before it."""
     if isinstance(error, PatchError | GraphBubbleUp) or guard.answered_last:
         return
-    is_own = not any(each is own for each in carried_by(error) for own in guard.errors)
-    if is_own and any(map(is_refusal, guard.own_errors)):
+    is_own = not all(any(each is own for own in guard.errors) for each in carried_by(error))
+    if is_own and _has_refusal(guard.own_errors, guard):
         note(
             error,
             f"the provider of a model of the node {run.node!r} refused the history of thread "

@@ -211,7 +211,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             with guard:  # not across the `yield`: the caller may be in another context
                 newest = await next_part(parts)
         for part in waiting:
-            yield await run_async(ask(attempts, (part, guard)))
+            yield await run_async(self._asked(attempts, {}, (part, guard)))
 
     def _damages(self, state: Any) -> dict[str, Reading]:
         """The damaged histories in the input of the node, by their state keys."""

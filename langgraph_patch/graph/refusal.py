@@ -21,7 +21,7 @@ object may be raised again and again. So nothing that reads or marks one raises.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from traceback import walk_tb
 from types import FrameType
@@ -40,7 +40,7 @@ _NOTE = "langgraph-patch: "
 _SUSPENDS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
-def is_refusal(error: BaseException) -> bool:
+def is_refusal(error: BaseException, others: Iterable[BaseException] = ()) -> bool:
     """Whether an error says that a provider, or its integration, refused the request.
 
     The outermost error with a status decides. An error without one counts if an integration raised
@@ -49,6 +49,8 @@ def is_refusal(error: BaseException) -> bool:
 
     Args:
         error: The error of a model run, as the integration or a wrapper around it raised it.
+        others: Errors of other model runs: one that was handled meanwhile is no cause. Default:
+            none.
 
     Examples:
         >>> import httpx
@@ -60,7 +62,7 @@ def is_refusal(error: BaseException) -> bool:
         >>> [is_refusal(failed(status)) for status in (400, 401, 422, 429, 500)]
         [True, False, True, False, False]
     """
-    seen, left = set[int](), [error]
+    seen, left = {id(other) for other in others if other is not error}, [error]
     while left:
         for each in _chain_of(left.pop(), seen):
             if members := _members_of(each):

@@ -306,21 +306,26 @@ def write_repairs(
     """
     channels, own = run.channels, [*run.written, *own]
     patches: dict[str, Patch] = {}
+    new: dict[str, Patch] = {}
     writes: dict[str, Any] = {}
     restored: dict[str, Any] = {}
     for repairer, repair in repairs:
         key, patch = repairer.messages_key, repair.patch
+        nearer = None if others_follow else run.written_first(key)  # by a middleware
         write: Any
         if others_follow:
             write = first_write(channels.get(key), patch) if run.can_write_first else None
         else:
-            write = whole_write(channels.get(key), patch, *(v for name, v in own if name == key))
+            before = [] if nearer is None else [nearer]
+            values = (value for name, value in own if name == key)
+            write = whole_write(channels.get(key), patch, *before, *values)
         if not patch or write is None:
             continue
         yield from repairer.report(patch, run)
         patches[key], writes[key] = patch, write
+        new[key] = patch if nearer is None else Patch(nearer[1:], patch.changes, patch.before)
         # Histories of one task may restore the same keys: once is enough.
         restored = {**one_write_each(channels, repair.restored), **restored}
     if patches:
-        show_repairs(run, patches, [*own, *restored.items()], shown)
+        show_repairs(run, new, [*own, *restored.items()], shown)
     return {**restored, **writes}, list(patches.values())
