@@ -56,7 +56,8 @@ def patch_model(
 
     If the provider refuses the history (status 400 or 422), what it refuses of messages is repaired
     and the model is asked again, at most twice: `invoke` and `stream` alike, see
-    `docs/pages/refused.md`.
+    `docs/pages/refused.md`. Only the request is repeated, and nothing of the node that makes it,
+    also in a graph with `with_patching`.
 
     `bind_tools`, `with_structured_output`, `bind`, `with_config` and `with_retry` work as on the
     model. The result is no `BaseChatModel`: for agents that need one (`create_react_agent` with

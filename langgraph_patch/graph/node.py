@@ -98,12 +98,12 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     The output of the node has no truncated tool call. If its message has no call that can run,
     and no answer, the node runs once more: its history ends with that message and a placeholder for
     each call, as if its tools had answered. A message without any call is dropped. It does so only
-    if one model and no tool ran below the node, no interrupt was answered, and `NodeOutput` can
-    read the output. In any other case, and after a second such message, the turn ends without
-    running a call. A WARNING reports it, unless the output is none of these.
+    if one model ran below the node and nothing else was begun, and `NodeOutput` can read the
+    output. In any other case, and after a second such message, the turn ends without running a
+    call. A WARNING reports it, unless the output is none of these.
 
-    If a provider refuses the history, the node runs again with a repaired one (`ask.Attempts`),
-    and what can be stored of it is written with the output.
+    If a provider refuses the history, the node runs again with a repaired one, where the table in
+    `ask` allows it, and what can be stored of it is written with the output.
 
     Args:
         inner: The runnable of the node.
