@@ -222,6 +222,11 @@ class _AgentRequest(Request):
     handler: Callable[[ModelRequest[Any]], Any]
 
     @property
+    def returns_all(self) -> bool:
+        """Whether the response is all: LangChain drops the updates of middlewares further in."""
+        return False
+
+    @property
     def _history(self) -> list[BaseMessage]:
         return cast("list[BaseMessage]", self.asked.messages)
 

@@ -90,6 +90,11 @@ class Request(ABC):
         """Whether the place has a patched history."""
         return True
 
+    @property
+    def returns_all(self) -> bool:
+        """Whether its output is all that comes of it; else others drop more if it is sent again."""
+        return True
+
     @abstractmethod
     def histories(self) -> Histories:
         """The histories in the request."""
@@ -207,7 +212,9 @@ def _with_retried(
     Any other refusal that the application caught is logged: nobody else would see it.
     """
     guard.finish()
-    refusal = _refusal_in(attempts.request.message(output), guard) if guard.errors else None
+    refusal = None
+    if guard.errors and attempts.request.returns_all:
+        refusal = _refusal_in(attempts.request.message(output), guard)
     attempts.is_repeated |= refusal is not None
     if refusal is not None and (yield from attempts.refused(refusal, guard)) is None:
         try:
