@@ -8,8 +8,9 @@ no function has to be written twice. A `GeneratorRunnable` is a runnable made of
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -43,6 +44,30 @@ def method_request(target: Any, method: str, *args: Any, **kwargs: Any) -> IOReq
         lambda: getattr(target, method)(*args, **kwargs),
         lambda: getattr(target, f"a{method}")(*args, **kwargs),
     )
+
+
+def opened_stream(target: Any, *args: Any, **kwargs: Any) -> IORequest:
+    """The stream of a runnable: a list of its first part, empty if there is none, and the others.
+
+    An error before the first part is raised here.
+    """
+
+    def opened() -> tuple[list[Any], Iterator[Any]]:
+        parts = iter(target.stream(*args, **kwargs))
+        return list(islice(parts, 1)), parts
+
+    async def aopened() -> tuple[list[Any], AsyncIterator[Any]]:
+        parts = aiter(target.astream(*args, **kwargs))
+        return await next_part(parts), parts
+
+    return IORequest(opened, aopened)
+
+
+async def next_part(parts: AsyncIterator[Any]) -> list[Any]:
+    """A list of the next part of a stream; empty if there is none."""
+    async for part in parts:
+        return [part]
+    return []
 
 
 def call_method(target: Any, method: str, *args: Any, **kwargs: Any) -> IOGenerator[Any]:

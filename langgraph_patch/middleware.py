@@ -194,11 +194,16 @@ class PatchToolCallsMiddleware(_Base):
         self, repair: Repair, response: ModelResponse[Any], run: Run
     ) -> IOGenerator[ModelResponse[Any] | ExtendedModelResponse[Any]]:
         """The response, with a state update that writes the repair and the response's messages."""
-        own: dict[str, Any] = {self._repairer.messages_key: response.result}
+        key = self._repairer.messages_key
+        own: list[tuple[str, Any]] = [(key, response.result)]
         if response.structured_response is not None:
-            own["structured_response"] = response.structured_response
+            own.append(("structured_response", response.structured_response))
         repairs = [(self._repairer, repair)]
-        writes, _ = yield from write_repairs(repairs, own, run, shown=run.channels)
+        writes, _ = yield from write_repairs(
+            repairs, own, run, shown=run.channels, others_follow=True
+        )
+        if key in writes:
+            run.write_first(key, writes.pop(key))
         return ExtendedModelResponse(response, Command(update=writes)) if writes else response
 
 
@@ -215,6 +220,11 @@ class _AgentRequest(Request):
     repairer: Repairer
     asked: ModelRequest[Any]
     handler: Callable[[ModelRequest[Any]], Any]
+
+    @property
+    def returns_all(self) -> bool:
+        """Whether the response is all: LangChain drops the updates of middlewares further in."""
+        return False
 
     @property
     def _history(self) -> list[BaseMessage]:

@@ -14,7 +14,8 @@ The other private details are in `_langgraph.graphs` (graphs and tool nodes that
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -35,13 +36,14 @@ _CHECKPOINTER = "__pregel_checkpointer"
 """The checkpointer of the run. A server sets its own here, so the compiled graph lacks it."""
 
 _READ = "__pregel_read"
-"""A partial that reads the state. Its arguments include the live channels with their reducers."""
+"""A partial that reads the state. Its arguments include the live channels with their reducers, and
+what the task that runs has written so far, as its `writes`."""
 
 _DURABILITY = "__pregel_durability"
 """The durability of the run. With "exit" nothing is written before the run ends."""
 
 _SCRATCHPAD = "__pregel_scratchpad"
-"""The counters of the task that runs; `resume` lists the answers to its interrupts."""
+"""The counters of the task that runs. Each has a `_counter`, which is None until it has counted."""
 
 _SEND = "__pregel_send"
 """Adds writes to those of the task that runs."""
@@ -56,6 +58,10 @@ _NODE = "langgraph_node"
 _PATH = "langgraph_path"
 """The metadata key with the path of the task that runs: `("__pregel_pull", node)` for an edge,
 `("__pregel_push", index, False)` for a `Send`, `("__pregel_push", ..., True)` for a `@task`."""
+
+
+_KEPT: dict[int, dict[object, Any]] = {}
+"""What `Run.kept` returns, by the id of what the task has written. It goes with the task."""
 
 
 class Run:
@@ -160,11 +166,32 @@ class Run:
 
     @property
     def has_answers(self) -> bool:
-        """Whether an `interrupt()` of the task was answered.
+        """Whether an `interrupt()` of the task was answered since its node began to run.
 
-        To run its node once more would ask the same question again.
+        To run the node once more would ask the same question again. An answer that waits for an
+        `interrupt()` which was not reached yet does not count.
         """
-        return bool(getattr(self._own.get(_SCRATCHPAD), "resume", None))
+        return self._has_counted("interrupt_counter")
+
+    @property
+    def has_begun_tasks(self) -> bool:
+        """Whether the node that runs has called a `@task`: no callback shows it."""
+        return self._has_counted("call_counter")
+
+    def _has_counted(self, name: str) -> bool:
+        counter = getattr(self._own.get(_SCRATCHPAD), name, None)
+        # If LangGraph has changed the counter, it counts as used: nothing is done twice.
+        return getattr(counter, "_counter", counter) is not None
+
+    @property
+    def kept(self) -> dict[object, Any]:
+        """What is kept as long as the task lives, through all attempts of a retry policy."""
+        if (writes := self._writes) is None:
+            return {}
+        if id(writes) not in _KEPT:
+            _KEPT[id(writes)] = {}
+            weakref.finalize(writes, _KEPT.pop, id(writes))
+        return _KEPT[id(writes)]
 
     @property
     def sends(self) -> Sequence[Any]:
@@ -203,7 +230,58 @@ class Run:
         """
         send = self._own.get(_SEND)
         if callable(send):
+            self._drop(lambda channel, _: channel == RETURN)  # LangGraph shows the first one
             send([(RETURN, value)])
+
+    # --- what the task writes ------------------------------------------------------------
+
+    @property
+    def _writes(self) -> deque[tuple[str, Any]] | None:
+        for argument in getattr(self._own.get(_READ), "args", ()):
+            if isinstance(writes := getattr(argument, "writes", None), deque):
+                return writes
+        return None
+
+    @property
+    def written(self) -> list[tuple[str, Any]]:
+        """The state keys and values that the task has written before its node returns.
+
+        `push_message` and `push_ui_message` do. What `write_first` wrote is left out.
+        """
+        writes = [(key, value) for key, value in self._writes or () if key in self.channels]
+        return [(key, value) for key, value in writes if value is not self.written_first(key)]
+
+    def written_first(self, key: str) -> Any:
+        """What `write_first` wrote; None if it did not, or in an attempt that failed."""
+        value = self.kept.get(("first", key))
+        return value if any(value is written for _, written in self._writes or ()) else None
+
+    @property
+    def can_write_first(self) -> bool:
+        """Whether `write_first` can write."""
+        return self._writes is not None
+
+    def write_first(self, key: str, value: Any) -> None:
+        """Write a value before everything else that the task writes.
+
+        It takes the place of one that was written so before.
+        """
+        if (writes := self._writes) is None:
+            return
+        if (before := self.written_first(key)) is not None:
+            self._drop(lambda channel, old: channel == key and old is before)
+        self.kept["first", key] = value
+        writes.appendleft((key, value))
+
+    def drop_writes(self) -> None:
+        """Drop what the task has written, as LangGraph does before it runs a node again."""
+        self._drop(lambda *_: True)
+
+    def _drop(self, is_dropped: Callable[[str, Any], bool]) -> None:
+        if (writes := self._writes) is not None:
+            left = [each for each in writes if not is_dropped(*each)]
+            writes.clear()
+            writes.extend(left)
 
     # --- the loop ------------------------------------------------------------------------
 

@@ -1,22 +1,33 @@
 """Ask a model; ask again if its provider refuses the history, or if its message is unusable.
 
 Three places call a model: the node wrapper, the middleware and `patch_model`. Each makes a
-`Request`, and `ask` sends it. What a provider refused is repaired and sent again, at most twice;
-`Attempts` says what is sent.
+`Request`, and `answered` sends it: one loop for all three. What a provider refused is repaired and
+sent again, at most twice; `Attempts` says what is sent.
 
-A refusal has status 400 or 422, or the integration could not build a request of the history. No
-integration is imported: each kind of error is known by its attributes.
+May a request be sent again? Only where that does what a retry of the model would do:
 
-| integration | error | status |
-|---|---|---|
-| OpenAI, Anthropic, Groq, DeepSeek, Ollama | `APIStatusError`, `ResponseError` | `status_code` |
-| Gemini | `ChatGoogleGenerativeAIError`, caused by an `APIError` | `code` |
-| Mistral | `httpx.HTTPStatusError` | `response.status_code` |
-| Bedrock | `ClientError` | `response["ResponseMetadata"]["HTTPStatusCode"]` |
+| | it is sent again only if |
+|---|---|
+| 1 | what failed is the refusal itself |
+| 2 | nobody nearer to the model has asked |
+| 3 | nothing else was begun |
+| 4 | it is another request, at most twice in a task |
 
-Read in langchain-openai 1.7.3, langchain-anthropic 1.7.7, langchain-groq 1.1.3,
-langchain-deepseek 1.1.1, langchain-ollama 1.1.0, langchain-google-genai 4.4.2,
-langchain-mistralai 1.1.6 and langchain-aws 1.9.1.
+1. The error is the object that a model run below raised, or one that only carries it (a group, a
+   `RetryError`: `refusal.carried_by`). An error that the application made is the application's: it
+   is raised, with a note, and nothing is run again.
+2. `patch_model` comes first: it repeats one request, and nothing of a node. Then the middleware,
+   last the node.
+3. No tool, graph or `@task`, no answered `interrupt()`, nothing that has not ended
+   (`TruncationGuard.began_more`).
+4. A form that integrations send as the one before is none. An attempt of a retry around a request
+   whose forms were all refused sends it once. A retry inside of it sends each further form once.
+5. What the refused run of a node wrote is dropped, as LangGraph does before it runs a node again.
+   What the answered one writes beside the repair stays (`writing`).
+6. The error that is raised stays the application's own. A note speaks of this run only (`refusal`).
+
+`may_be_sent_again` has the points 1 to 3, `Attempts` the others. An unusable message is asked for
+again under the points 2 and 3: `TruncationGuard.asks_again`.
 """
 
 from __future__ import annotations
@@ -25,21 +36,32 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from traceback import walk_tb
-from types import FrameType
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.errors import GraphBubbleUp
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
-from langgraph_patch.errors import PatchError, chain_of
-from langgraph_patch.graph.guard import TruncationGuard, guarded_call
+from langgraph_patch.errors import PatchError
+from langgraph_patch.graph.guard import (
+    RefusedAgainError,
+    TruncationGuard,
+    guarded,
+    in_charge,
+)
+from langgraph_patch.graph.refusal import (
+    carried_by,
+    is_refusal,
+    note,
+    refusal_text,
+    text_of,
+    without_notes,
+)
+from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.changes import Patch, joined
-from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.plain_form import plain_form
+from langgraph_patch.history.reading import Reading
 from langgraph_patch.history.refused import repair_refused
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -47,13 +69,7 @@ logger: logging.Logger = logging.getLogger("langgraph_patch")
 Histories: TypeAlias = Mapping[str, list[BaseMessage]]
 """Histories by their state keys."""
 
-_REFUSED = (400, 422)
-"""The status of a refused request; 422 is that of Mistral and of servers made with FastAPI."""
-
-_NOTE = "langgraph-patch: "
 _MAX_NOTE = 500
-
-_SUSPENDS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
 # --- what is asked ----------------------------------------------------------------------------
@@ -74,6 +90,11 @@ class Request(ABC):
         """Whether the place has a patched history."""
         return True
 
+    @property
+    def returns_all(self) -> bool:
+        """Whether its output is all that comes of it; else others drop more if it is sent again."""
+        return True
+
     @abstractmethod
     def histories(self) -> Histories:
         """The histories in the request."""
@@ -82,9 +103,20 @@ class Request(ABC):
     def with_histories(self, histories: Histories) -> Self:
         """The same request with these histories in the place of its own."""
 
+    def left_open(self) -> Mapping[str, tuple[Repairer, Reading]]:
+        """The histories whose calls at the end were left to a frontend, by their state keys."""
+        return {}
+
+    def guard(self) -> TruncationGuard | None:
+        """A guard for what it sends; None if it does not see what comes."""
+        return TruncationGuard(self.run, drops=not self.has_history)
+
     @abstractmethod
     def send(self) -> IORequest:
         """Send it."""
+
+    def drop_writes(self) -> None:  # noqa: B027 - most places write nothing before an answer
+        """Drop what it has written to the state before it was refused."""
 
     @abstractmethod
     def message(self, output: Any) -> BaseMessage | None:
@@ -106,7 +138,9 @@ class Request(ABC):
         """Report what was repaired after a refusal, if nothing stores it."""
 
 
-def ask(attempts: Attempts, first: tuple[Any, TruncationGuard] | None = None) -> IOGenerator[Any]:
+def ask(
+    attempts: Attempts, first: tuple[Any, TruncationGuard | None] | None = None
+) -> IOGenerator[Any]:
     """The output of a request, which is made once more if the message of the model is unusable.
 
     The second request has the message and a placeholder for each of its calls, as if its tools had
@@ -117,28 +151,36 @@ def ask(attempts: Attempts, first: tuple[Any, TruncationGuard] | None = None) ->
         attempts: Those of the request; afterwards, what can be stored of a refused history.
         first: The output of the first request and its guard, if it was made. Default: it is made.
     """
-    output, guard = first or (yield from _asked(attempts))
+    output, guard = first or (yield from answered(attempts))
+    if guard is None:
+        return output
+    output, guard = yield from _with_retried(attempts, output, guard)
     sent = attempts.request
     output = sent.corrected(output, guard)
     message = sent.message(output) if guard.has_damaged else None
-    if not guard.asks_again(message):
-        return output
-    closed = sent.closed(output, message) if message.invalid_tool_calls else {}
-    again = Attempts(sent.with_histories(closed))
-    output, guard = yield from _asked(again)
-    output = again.request.corrected(output, guard)
-    guard.asks_again(again.request.message(output), asked=True)
-    return sent.with_turns(output, {key: _last_turn(each) for key, each in closed.items()})
+    if guard.asks_again(message):
+        closed = sent.closed(output, message) if message.invalid_tool_calls else {}
+        again = Attempts(sent.with_histories(closed))
+        output, second = yield from answered(again)
+        if second is not None:
+            guard = second
+            guard.finish()
+            output = again.request.corrected(output, guard)
+            guard.asks_again(again.request.message(output), asked=True)
+        output = sent.with_turns(output, {key: _last_turn(each) for key, each in closed.items()})
+    if (around := in_charge()) is not None:
+        around.follow(guard)
+    return output
 
 
-def _asked(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard]]:
-    """The output of a request that was not refused, and its guard."""
+def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | None]]:
+    """The output of a request that was not refused, and its guard: the loop of all three places."""
     while True:
-        guard = attempts.guard()
+        guard, sent = attempts.guard(), attempts.request.send()
         try:
-            output = yield from guarded_call(guard, attempts.request.send())
-        except Exception as error:  # noqa: BLE001 - it is raised below, if it is no refusal
-            failed = attempts.refused(error, guard)
+            output = yield sent if guard is None else guarded(guard, sent)
+        except (Exception, RefusedAgainError) as error:  # noqa: BLE001 - raised below, if it stays
+            failed = yield from attempts.refused(_refusal_of(error, guard), guard)
         else:
             attempts.report()
             return output, guard
@@ -146,10 +188,70 @@ def _asked(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard]]:
             raise failed
 
 
+def _refusal_of(error: BaseException, guard: TruncationGuard | None) -> BaseException:
+    """The error of a request; what ended it, if its guard did."""
+    if isinstance(error, RefusedAgainError) and error.guard is guard:
+        return error.refusal
+    return error
+
+
 def _last_turn(history: Sequence[BaseMessage]) -> list[BaseMessage]:
     """The last message of a model, and what follows it."""
     place = max(i for i, message in enumerate(history) if isinstance(message, AIMessage))
     return list(history[place:])
+
+
+# --- a refusal that is no error any more -----------------------------------------------------
+
+
+def _with_retried(
+    attempts: Attempts, output: Any, guard: TruncationGuard
+) -> IOGenerator[tuple[Any, TruncationGuard]]:
+    """An output and its guard; if LangChain made it of a refusal, those of the next forms.
+
+    Any other refusal that the application caught is logged: nobody else would see it.
+    """
+    guard.finish()
+    refusal = None
+    if guard.errors and attempts.request.returns_all:
+        refusal = _refusal_in(attempts.request.message(output), guard)
+    attempts.is_repeated |= refusal is not None
+    if refusal is not None and (yield from attempts.refused(refusal, guard)) is None:
+        try:
+            repaired, second = yield from answered(attempts)
+        except Exception as error:
+            if error is not refusal:
+                raise
+        else:
+            return repaired, second or guard
+    elif _has_refusal(guard.own_errors, guard):
+        run = attempts.request.run
+        if guard.answered_last:
+            logger.info(_ANSWERED, run.node, run.thread_id)
+        else:
+            logger.warning(_CAUGHT, run.node, run.thread_id)
+    return output, guard
+
+
+_ANSWERED = (
+    "a model of the node %r refused the history of thread %r, and another attempt or another model "
+    "answered: the history is not repaired"
+)
+_CAUGHT = (
+    "the provider of a model of the node %r refused the history of thread %r, and the node went on "
+    "without an answer: the history is not repaired, and each next turn may be refused. Raise the "
+    "refusal, or call the model through patch_model"
+)
+
+
+def _refusal_in(message: BaseMessage | None, guard: TruncationGuard) -> BaseException | None:
+    """The refusal that LangChain's `ModelRetryMiddleware` has made this message of."""
+    last = guard.errors[-1]
+    if guard.answered or not isinstance(message, AIMessage) or message.tool_calls:
+        return None
+    content, end = message.content, f" with {type(last).__name__}: {text_of(last)}"
+    is_made = isinstance(content, str) and content.startswith("Model call failed after ")
+    return last if is_made and str(content).endswith(end) else None
 
 
 # --- what is sent after a refusal ----------------------------------------------------------------
@@ -165,21 +267,32 @@ class Attempts:
 
     Attributes:
         request: The next form of it.
-        patches: What can be stored of its histories, by their state keys; none before a refusal.
+        patches: What can be stored of its histories, by their state keys; none before a refusal,
+            and none if every form was refused.
+        is_repeated: Whether the application repeats a refused request: then the first refusal of
+            another form ends it.
     """
 
     def __init__(self, request: Request) -> None:
         self.request = self._first = request
         self._forms = [_as_stored, _in_plain_form]
-        self._errors: list[Exception] = []
+        self._errors: list[BaseException] = []
+        self._models: Any = None  # those that were asked first
+        self._closed: dict[str, Patch] = {}
         self._changes = ""
+        self.is_repeated = False
         self.patches: Mapping[str, Patch] = {}
 
-    def guard(self) -> TruncationGuard:
-        """A guard for a request."""
-        return TruncationGuard(self._first.run, drops=not self._first.has_history)
+    def guard(self) -> TruncationGuard | None:
+        """A guard for the next form."""
+        guard = self.request.guard()
+        if guard is not None and self.is_repeated:
+            guard.ends_when = is_refusal
+        return guard
 
-    def refused(self, error: Exception, guard: TruncationGuard | None = None) -> Exception | None:
+    def refused(
+        self, error: BaseException, guard: TruncationGuard | None
+    ) -> IOGenerator[BaseException | None]:
         """Choose what is sent after an error; return the error to raise if nothing is.
 
         That is the first error, with a note, if the last repair was refused as well. An error that
@@ -187,30 +300,73 @@ class Attempts:
 
         Args:
             error: What the request raised.
-            guard: The guard of the node that made it; None if a model alone was called.
+            guard: The guard of what was sent; None if it had none.
         """
-        if not _asks_again(error, guard, self._first.run):
-            return error
-        self._errors.append(error)
+        failed: BaseException | None = error
+        carried = carried_by(error)
+        if guard is None or all(any(each is own for own in guard.own_errors) for each in carried):
+            for each in (error, *carried):
+                without_notes(each)
+        if may_be_sent_again(error, guard):
+            self._errors.append(error)
+            failed = None if (yield from self._has_next(guard)) else self._given_up()
+        elif guard is not None and self._first.has_history:
+            _note_own_error(error, guard, self._first.run)
+        if failed is not None and (around := in_charge()) is not None:
+            around.passed_on += carried_by(failed)
+        return failed
+
+    def _has_next(self, guard: TruncationGuard | None) -> IOGenerator[bool]:
+        """Whether there is another form; it is the next one then."""
+        run = self._first.run
+        if len(self._errors) == 1:
+            self._models = None if guard is None else guard.models
+            refused = _RefusedBefore(self._models, self._first.histories(), "")
+            if before := next(filter(refused.is_same, run.kept.get(Attempts, ())), None):
+                self._changes = before.changes
+                return False
+            for key, (repairer, reading) in self._first.left_open().items():
+                self._closed[key] = (yield from repairer.repair(reading, run)).patch
         text = "\n".join(map(refusal_text, [*self._errors, *(guard.errors if guard else ())]))
-        stored, last = self._first.histories(), self.request.histories()
-        patches = {key: repair_refused(history, text) for key, history in stored.items()}
+        patches = {
+            key: self._stored(key, history, text)
+            for key, history in self._first.histories().items()
+        }
+        last = self.request.histories()
         while self._forms:
             forms = self._forms.pop(0)(patches)
             sent = {key: patch.messages for key, patch in forms.items()}
-            if not all(are_identical(sent[key], last[key]) for key in sent):
+            if not all(_are_same_request(sent[key], last[key]) for key in sent):
                 self.request = self._first.with_histories(sent)
+                self.request.drop_writes()
                 self.patches = {key: patch for key, patch in patches.items() if patch}
                 self._changes = "; ".join(str(patch) for patch in forms.values() if patch)
-                return None
-        first, thread_id = self._errors[0], self._first.run.thread_id
+                self.is_repeated |= guard is not None and guard.asked_again
+                return True
         if self._changes:
-            first.add_note(
-                f"{_NOTE}the provider refused the history of thread {thread_id!r}, and again "
-                f"after this repair: {self._changes[:_MAX_NOTE]}. Each next turn will be refused, "
-                f"unless the history or the request is changed."
-            )
-        return first
+            refused = _RefusedBefore(self._models, self._first.histories(), self._changes)
+            run.kept.setdefault(Attempts, []).append(refused)
+            logger.warning("%s", self._note())
+        return False
+
+    def _stored(self, key: str, history: list[BaseMessage], refusal: str) -> Patch:
+        """What can be stored of the repair of a history."""
+        closed = self._closed.get(key) or Patch(history, (), history)
+        return joined(closed, repair_refused(closed.messages, refusal))
+
+    def _given_up(self) -> BaseException:
+        """The first error, with a note if a repair was sent in this task."""
+        self.request, self.patches = self._first, {}
+        if self._changes:
+            note(self._errors[0], self._note())
+        return self._errors[0]
+
+    def _note(self) -> str:
+        return (
+            f"the provider refused the history of thread {self._first.run.thread_id!r}, and again "
+            f"after this repair: {self._changes[:_MAX_NOTE]}. Each next turn will be refused, "
+            f"unless the history or the request is changed."
+        )
 
     def report(self) -> None:
         """Report that a request after a refusal was answered."""
@@ -223,6 +379,28 @@ class Attempts:
             self.request.report(self.patches.values())
 
 
+class _RefusedBefore(NamedTuple):
+    """A request whose forms were all refused in a task.
+
+    Attributes:
+        models: The models that were asked.
+        histories: The histories in it.
+        changes: The repairs that were sent.
+    """
+
+    models: Any
+    histories: Histories
+    changes: str
+
+    def is_same(self, other: _RefusedBefore) -> bool:
+        """Whether another request is the same one."""
+        return (
+            self.models == other.models
+            and self.histories.keys() == other.histories.keys()
+            and all(_are_same_request(self.histories[k], other.histories[k]) for k in self[1])
+        )
+
+
 def _as_stored(patches: Mapping[str, Patch]) -> Mapping[str, Patch]:
     return patches
 
@@ -231,112 +409,70 @@ def _in_plain_form(patches: Mapping[str, Patch]) -> Mapping[str, Patch]:
     return {key: joined(patch, plain_form(patch.messages)) for key, patch in patches.items()}
 
 
-# --- what a refusal is --------------------------------------------------------------------------
+def _are_same_request(some: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> bool:
+    """Whether integrations send the same for two histories."""
+    pairs = zip(some, others, strict=False)
+    return len(some) == len(others) and all(a is b or _sent(a) == _sent(b) for a, b in pairs)
 
 
-def _asks_again(error: Exception, guard: TruncationGuard | None, run: Run) -> bool:
-    """Whether a request is made again after an error.
+def _sent(message: BaseMessage) -> tuple[Any, ...]:
+    """What integrations read of a message: no id of it, and no value that is empty.
 
-    Below a node only if nothing else happened than model runs that failed before their first
-    chunk: nothing is done twice, and no question is asked twice.
+    ChatOpenAI without streaming puts `{"refusal": None}` on each message, for example. Metadata
+    decide how blocks are translated, and are not sent themselves.
     """
-    notes = getattr(error, "__notes__", ())
-    if isinstance(error, PatchError | GraphBubbleUp) or any(n.startswith(_NOTE) for n in notes):
-        return False
-    if guard is None:
-        return is_refusal(error)
-    return guard.only_failed and not run.has_answers and any(map(is_refusal, guard.errors))
+    names = ("role", "tool_calls", "invalid_tool_calls", "tool_call_id", "status")
+    extra = {k: v for k, v in message.additional_kwargs.items() if not _is_nothing(v)}
+    metadata = None if isinstance(message.content, str) else message.response_metadata
+    fields = [getattr(message, name, None) for name in names]
+    return (message.type, message.content, message.name or None, extra, metadata, *fields)
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Whether an error says that a provider, or its integration, refused the request.
+def _is_nothing(value: object) -> bool:
+    return value is None or (isinstance(value, str | list | tuple | dict) and not value)
 
-    The outermost error with a status decides. An error without one counts if an integration raised
-    it while it made a request of the messages. A context overflow does not count: it has status
-    400, but its cause is the length of the history.
+
+# --- whether it may be sent again ----------------------------------------------------------------
+
+
+def may_be_sent_again(error: BaseException, guard: TruncationGuard | None) -> bool:
+    """Whether a request may be sent again after an error; the points 1 to 3 of the table.
 
     Args:
-        error: The error of a model run, as the integration or a wrapper around it raised it.
-
-    Examples:
-        >>> import httpx
-        >>> from langgraph_patch.graph.ask import is_refusal
-        >>> request = httpx.Request("POST", "http://localhost")
-        >>> def failed(status):
-        ...     response = httpx.Response(status)
-        ...     return httpx.HTTPStatusError("no", request=request, response=response)
-        >>> [is_refusal(failed(status)) for status in (400, 401, 422, 429, 500)]
-        [True, False, True, False, False]
+        error: What left the node, the middleware or the model.
+        guard: The guard of what was sent. None if it had none: no code of the application ran.
     """
-    for each in chain_of(error):
-        if isinstance(each, BaseExceptionGroup):
-            return any(map(is_refusal, each.exceptions))
-        if not isinstance(each, Exception) or isinstance(each, PatchError | GraphBubbleUp):
-            return False
-        if any(kind.__name__ == "ContextOverflowError" for kind in type(each).__mro__):
-            return False
-        if (status := _status(each)) is not None:
-            return status in _REFUSED
-        if _is_of_request(each):
-            return True
-    return False
+    if guard is None:
+        return is_refusal(error)
+    own = _first_own_error(error, guard)
+    return own is not None and _has_refusal(guard.errors[own:], guard) and guard.only_failed
 
 
-def refusal_text(error: BaseException) -> str:
-    """The texts of an error and of its causes."""
-    texts = []
-    for each in chain_of(error):
-        inner = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
-        texts += [str(each), *map(refusal_text, inner)]
-    return "\n".join(texts)
+def _has_refusal(errors: Iterable[BaseException], guard: TruncationGuard) -> bool:
+    return any(is_refusal(error, guard.errors) for error in errors)
 
 
-def _status(error: BaseException) -> int | None:
-    """The HTTP status that an error carries, or None."""
-    response = getattr(error, "response", None)
-    stored: Mapping[str, Any] = response if isinstance(response, Mapping) else {}
-    code = stored.get("Error", {}).get("Code", "")
-    if str(code).lower() == "validationexception":  # of Bedrock, which sends none in a stream
-        return 400
-    for value in (
-        getattr(error, "status_code", None),
-        getattr(response, "status_code", None),
-        stored.get("ResponseMetadata", {}).get("HTTPStatusCode"),
-        getattr(error, "code", None),
-    ):
-        if isinstance(value, int) and value in range(100, 600):
-            return int(value)
-    return None
+def _first_own_error(error: BaseException, guard: TruncationGuard) -> int | None:
+    """The place among the errors of model runs from which on an error carries them alone.
 
-
-def _is_of_request(error: Exception) -> bool:
-    """Whether an integration raised an error while it made a request of messages.
-
-    Errors of the response, of callbacks and of the application pass no function of an integration
-    that makes one.
+    None if it carries anything else, or what someone nearer to the model has looked at. With
+    fallbacks the first error is raised, and the refusal may be one that came later.
     """
-    kind = type(error)
-    if kind.__name__ == "ParamValidationError" and kind.__module__ == "botocore.exceptions":
-        return True
-    in_model = False
-    for frame, _ in walk_tb(error.__traceback__):
-        module = str(frame.f_globals.get("__name__"))
-        if in_model and _makes_request(frame, module):
-            return not isinstance(error, OSError)
-        in_model = in_model or module == "langchain_core.language_models.chat_models"
-    return False
+    carried = carried_by(error)
+    places = [i for i, own in enumerate(guard.errors) if any(own is each for each in carried)]
+    is_own = all(any(each is own for own in guard.own_errors) for each in carried)
+    return min(places, default=None) if is_own else None
 
 
-def _makes_request(frame: FrameType, module: str) -> bool:
-    """Whether a function of an integration gets messages, and does no more than convert them.
-
-    What runs a model gets a run manager or is suspended while it waits.
-    """
-    is_integration = module.startswith("langchain_") and not module.startswith("langchain_core.")
-    code = frame.f_code
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    if not is_integration or code.co_flags & _SUSPENDS or "run_manager" in names:
-        return False
-    values = [frame.f_locals.get(name) for name in names]
-    items = [item for v in values for item in (v if isinstance(v, list) else [v])]
-    return any(isinstance(item, BaseMessage) for item in items)
+def _note_own_error(error: BaseException, guard: TruncationGuard, run: Run) -> None:
+    """Say on an error of the application that a refusal came before it."""
+    if isinstance(error, PatchError | GraphBubbleUp) or guard.answered_last:
+        return
+    is_own = not all(any(each is own for own in guard.errors) for each in carried_by(error))
+    if is_own and _has_refusal(guard.own_errors, guard):
+        note(
+            error,
+            f"the provider of a model of the node {run.node!r} refused the history of thread "
+            f"{run.thread_id!r}, and this error came in its place, so the history is not repaired. "
+            f"Raise the refusal itself, or call the model through patch_model.",
+        )

@@ -1,7 +1,8 @@
 """`PatchNode` repairs the history in the state; the entry check leads to it if that is damaged.
 
 START leads to the repair node, and that leads where START led. A router of START then runs once, on
-a valid history. A healthy run has no further superstep, checkpoint or event.
+a valid history. A healthy run has no further superstep, checkpoint or event. What adds no message
+START writes itself, in its own superstep: a dropped result, a mark of a placeholder.
 
 The superstep of the repair counts against the `recursion_limit` of the run, and values that the
 input has for one superstep only do not outlast it. If a router of START reads a key that only the
@@ -19,7 +20,7 @@ from typing import Any, TypedDict
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START
-from langgraph.types import CachePolicy
+from langgraph.types import CachePolicy, Overwrite
 
 from langgraph_patch._langgraph.graphs import Graph, parts_of_branch
 from langgraph_patch._langgraph.run import Run
@@ -32,11 +33,14 @@ from langgraph_patch.graph.writing import (
     get_value,
     history_after,
     messages_in,
+    new_messages,
     stream_results,
     unknown_key_error,
+    whole_write,
 )
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.placeholders import Placeholder
+from langgraph_patch.history.reading import Reading
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -69,7 +73,7 @@ class RepairNode(GeneratorRunnable):
             if history and (repair := (yield from self._repair(repairer, history, run))):
                 repairs.append((repairer, repair))
         shown = self._graph.output_keys if self._graph else run.channels
-        update, patches = yield from write_repairs(repairs, {}, run, shown=shown)
+        update, patches = yield from write_repairs(repairs, [], run, shown=shown)
         stream_results(run, patches)
         return update or None
 
@@ -226,16 +230,45 @@ class EntryNode(RepairNode):
         return (yield from super().run(input, config)) if Run(config).is_alone else None
 
     def is_needed(self, state: Any, run: Run) -> IOGenerator[bool]:
-        """Whether a history is to be repaired; asked at START."""
+        """Whether a history is to be repaired by the node; asked at START.
+
+        What adds no message that clients could be shown is repaired here.
+        """
         repairers = self.repairers_at(run)
         histories = [(each, history_after(state, each.messages_key, run)) for each in repairers]
-        if any(each.read(found, look_again=True) for each, found in histories if found):
+        damaged = [
+            (repairer, reading)
+            for repairer, history in histories
+            if history and (reading := repairer.read(history, look_again=True)) is not None
+        ]
+        if any(map(_lacks_result, (reading for _, reading in damaged))):
             return True
         for repairer, history in histories if run.input_ended_tasks else ():
             turns = yield from abandoned_turns(repairer, history, run, self._graph)
             if turns is not None:  # an error too: the node says so, and START would not run again
                 return True
-        return False
+        return bool(damaged) and not (yield from self._is_repaired(damaged, run))
+
+    def _is_repaired(
+        self, damaged: Sequence[tuple[Repairer, Reading]], run: Run
+    ) -> IOGenerator[bool]:
+        """Whether START itself has repaired these histories, in which each call has a result."""
+        repairs = []
+        for repairer, reading in damaged if run.can_write_first else ():
+            repair = yield from repairer.repair(reading, run, restore=True)
+            write = whole_write(run.channels.get(repairer.messages_key), repair.patch)
+            if new_messages(repair.patch) or repair.restored or not isinstance(write, Overwrite):
+                return False
+            repairs.append((repairer, repair.patch, write))
+        for repairer, patch, write in repairs:
+            yield from repairer.report(patch, run)
+            run.write_first(repairer.messages_key, write)
+        return bool(repairs)
+
+
+def _lacks_result(reading: Reading) -> bool:
+    """Whether a call has neither a result nor a placeholder."""
+    return any(call.key not in reading.looked_for_again for call in reading.unanswered)
 
 
 # --- the entry check -------------------------------------------------------------------------

@@ -18,11 +18,15 @@ tracers, receive the message before it is corrected.
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from contextvars import ContextVar, Token
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import Context, ContextVar, Token
 from dataclasses import fields, replace
-from typing import Any, Self, TypeGuard, cast
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple, Self, TypeGuard, cast
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -34,9 +38,10 @@ from langgraph.types import Command, Overwrite, Send
 
 from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch._sansio import IOGenerator, IORequest
+from langgraph_patch._sansio import IORequest
 from langgraph_patch.errors import UnfinishedError
 from langgraph_patch.graph.writing import replace_values, values_in
+from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.fields import text_of
 from langgraph_patch.history.streamed_calls import (
     StreamedCall,
@@ -54,6 +59,9 @@ _MOST_IN_A_ROW = 2
 A good message ends the row. An attempt that failed is not counted: the application repeats it.
 """
 
+_DEEPEST = 50
+"""How deep in the output of a node a message may be."""
+
 _UNUSABLE = "its message has no complete tool call and no answer"
 
 _GUARD: ContextVar[Any] = ContextVar("langgraph_patch_guard", default=None)
@@ -62,10 +70,39 @@ _GUARD: ContextVar[Any] = ContextVar("langgraph_patch_guard", default=None)
 register_configure_hook(_GUARD, inheritable=True)
 
 
-def is_guarded() -> bool:
-    """Whether the guard of a node that may ask again is in charge of what runs here."""
-    guard = _GUARD.get()
-    return guard is not None and not guard.drops
+def in_charge() -> TruncationGuard | None:
+    """The guard that is in charge of what runs here."""
+    guard: TruncationGuard | None = _GUARD.get()
+    return guard
+
+
+class RefusedAgainError(BaseException):
+    """Ends a node whose application would only send a refused request again.
+
+    It passes the `except Exception` of retries. `ask` catches it.
+
+    Args:
+        refusal: The refusal.
+        guard: The guard that raises it.
+    """
+
+    def __init__(self, refusal: BaseException, guard: TruncationGuard) -> None:
+        super().__init__()
+        self.refusal, self.guard = refusal, guard
+
+
+class Asked(NamedTuple):
+    """What a model run was asked, as callbacks are told it.
+
+    Attributes:
+        model: The model, serialized.
+        messages: Its input.
+        options: The options of the request.
+    """
+
+    model: Any
+    messages: Any
+    options: Any
 
 
 class TruncationGuard(BaseCallbackHandler):
@@ -86,6 +123,13 @@ class TruncationGuard(BaseCallbackHandler):
     Args:
         run: The run of the node.
         drops: Whether the node has no patched history. Default: False.
+        of_request: Whether it is around one request, and not around code of the application: what
+            the node did before does not matter then. Default: False.
+
+    Attributes:
+        errors: Those of model runs before their first chunk.
+        passed_on: Errors that someone nearer to the model has looked at.
+        ends_when: Which errors of model runs end the node at once. Default: none.
     """
 
     run_inline = True
@@ -96,20 +140,25 @@ class TruncationGuard(BaseCallbackHandler):
     ignore_agent = False
     ignore_chain = False
 
-    def __init__(self, run: Run, *, drops: bool = False) -> None:
-        self._run = run
+    def __init__(self, run: Run, *, drops: bool = False, of_request: bool = False) -> None:
+        self._run, self._of_request = run, of_request
         self.drops = drops
+        self.errors: list[BaseException] = []
+        self.passed_on: list[BaseException] = []
+        self.ends_when: Callable[[BaseException], bool] = lambda _: False
         self.ignore_agent = self.ignore_chain = drops  # the node is not run again: no need to know
         self._runs: dict[UUID, StreamedCalls] = {}
         # The ids of each message that is truncated or unusable, and its calls.
         self._damaged: list[tuple[set[str], list[StreamedCall]]] = []
         self._models: dict[UUID, Any] = {}  # the metadata of each run
+        self._asked: dict[UUID, Asked] = {}
+        self._open: set[UUID] = set()  # what has begun and not ended
         self._in_a_row = 0  # damaged messages since the last good one
         self._before: dict[UUID, int] = {}  # how many there were when the run began
         self._chains: list[Any] = []  # that of each runnable, which may be a graph
         self._ran_tool = False
         self._answered = False  # a model run ended without an error, or after its first chunk
-        self.errors: list[BaseException] = []  # those of model runs before their first chunk
+        self._answered_last = False  # the same, and none has failed since
         self._is_unusable = False  # whether the newest message of a model of the node is
         self._token: Token[Any] | None = None
 
@@ -127,13 +176,22 @@ class TruncationGuard(BaseCallbackHandler):
         """Note that a tool runs below the node."""
         self._ran_tool = True
 
-    def on_chain_start(self, *_: Any, metadata: Any = None, **__: Any) -> None:
+    def on_chain_start(self, *_: Any, run_id: UUID, metadata: Any = None, **__: Any) -> None:
         """Note what runs below the node."""
         self._chains.append(metadata)
+        self._open.add(run_id)
 
-    def on_llm_start(self, *_: Any, run_id: UUID, metadata: Any = None, **__: Any) -> None:
+    def on_chain_end(self, *_: Any, run_id: UUID, **__: Any) -> None:
+        """Note that it has ended."""
+        self._open.discard(run_id)
+
+    on_chain_error = on_chain_end
+
+    def on_llm_start(self, *asked: Any, run_id: UUID, metadata: Any = None, **options: Any) -> None:
         """Collect the chunks of a model run, if this guard is in charge."""
         self._models[run_id] = metadata
+        self._asked[run_id] = Asked(asked[:1], asked[1:], options.get("invocation_params"))
+        self._open.add(run_id)
         self._before[run_id] = self._in_a_row
         if _GUARD.get() is self:
             self._runs[run_id] = StreamedCalls()
@@ -165,11 +223,14 @@ class TruncationGuard(BaseCallbackHandler):
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
         """Correct the message of a run, and note whether it is unusable."""
-        self._answered = True
+        self._answered = self._answered_last = True
+        self._open.discard(run_id)
         generations = response.generations[0] if response.generations else []
         message = getattr(generations[0], "message", None) if generations else None
         if not isinstance(message, AIMessage):
             self._ended(run_id)
+            return
+        if run_id not in self._runs:  # someone nearer to the model is in charge of it
             return
         is_nested, damaged = self._is_nested(self._models.get(run_id)), len(self._damaged)
         if calls := self._ended(run_id, message):
@@ -180,6 +241,20 @@ class TruncationGuard(BaseCallbackHandler):
         self._is_unusable = is_damaged and is_unusable(message)
         # A message that was asked for before another one was damaged does not follow it.
         in_a_row = min(self._before.pop(run_id, 0), self._in_a_row)
+        self._count(in_a_row, is_damaged=is_damaged)
+
+    def follow(self, nearer: TruncationGuard) -> None:
+        """Count the message that a guard below the node was in charge of."""
+        if nearer._run.namespace == self._run.namespace:  # not in a graph below the node
+            self._is_unusable = False
+            self._count(self._in_a_row, is_damaged=nearer.is_unfinished)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the newest message was truncated or unusable."""
+        return self._in_a_row > 0
+
+    def _count(self, in_a_row: int, *, is_damaged: bool) -> None:
         self._in_a_row = self._in_a_row + 1 if is_damaged else 0
         if is_damaged and not self.drops and in_a_row >= _MOST_IN_A_ROW:
             raise UnfinishedError(
@@ -191,10 +266,15 @@ class TruncationGuard(BaseCallbackHandler):
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
         """Judge what arrived before the error: the node may keep it."""
-        if (run := self._runs.get(run_id)) is not None and run.is_streamed:
+        run = self._runs.get(run_id)
+        self._answered_last = False
+        if run is not None and run.is_streamed:
             self._answered = True
+        self._open.discard(run_id)
         self.errors.append(error)
         self._ended(run_id, failed=True)
+        if run is not None and self.ends_when(error):
+            raise RefusedAgainError(error, self)
 
     def _correct(
         self, message: AIMessage, calls: Sequence[StreamedCall], *, nested: bool = False
@@ -234,19 +314,52 @@ class TruncationGuard(BaseCallbackHandler):
 
     @property
     def ran_one_model(self) -> bool:
-        """Whether one model ran below the node, and no tool and no graph."""
-        return len(self._models) == 1 and not self._ran_more
+        """Whether one model ran below the node, and nothing else was begun."""
+        return len(self._models) == 1 and not self.began_more
 
     @property
     def only_failed(self) -> bool:
-        """Whether models ran below the node and failed before a chunk, and no tool and no graph."""
-        return bool(self.errors) and not self._answered and not self._ran_more
+        """Whether models below the node failed before a chunk, and nothing else was begun."""
+        return bool(self.errors) and not self._answered and not self.began_more
 
     @property
-    def _ran_more(self) -> bool:
-        """Whether a tool or a graph ran below the node."""
-        nested = map(self._is_nested, [*self._models.values(), *self._chains])
-        return self._ran_tool or any(nested)
+    def own_errors(self) -> list[BaseException]:
+        """The errors that nobody nearer to the model has looked at."""
+        return [e for e in self.errors if not any(e is other for other in self.passed_on)]
+
+    @property
+    def answered(self) -> bool:
+        """Whether a model below the node gave an answer, or a part of one."""
+        return self._answered
+
+    @property
+    def answered_last(self) -> bool:
+        """Whether a model below the node has answered since the last one failed."""
+        return self._answered_last
+
+    @property
+    def began_more(self) -> bool:
+        """Whether more was begun below the node than models that have ended.
+
+        A tool, a graph, a `@task`, an answered `interrupt()`; any run, or any coroutine of the
+        node, that has not ended.
+        """
+        if self._ran_tool or self._open or _has_coroutine(self):
+            return True
+        if not self._of_request and (self._run.has_answers or self._run.has_begun_tasks):
+            return True
+        return any(map(self._is_nested, [*self._models.values(), *self._chains]))
+
+    @property
+    def models(self) -> list[Any]:
+        """The models that ran below the node, each with the options of its request."""
+        return [(asked.model, asked.options) for asked in self._asked.values()]
+
+    @property
+    def asked_again(self) -> bool:
+        """Whether the application has sent one request, and has sent it more than once."""
+        first, *others = self._asked.values() or [None]
+        return bool(others) and all(other == first for other in others)
 
     def _is_nested(self, metadata: Mapping[str, Any] | None) -> bool:
         """Whether what started with this metadata belongs to a graph below the node."""
@@ -260,34 +373,58 @@ class TruncationGuard(BaseCallbackHandler):
         """Judge the runs that the node stopped reading. What its other runs do is ignored."""
         for run_id in list(self._runs):
             self._ended(run_id)
+        self._open.clear()
 
     def corrected(self, output: Any, keys: Collection[str]) -> Any:
         """The output of the node, with the messages corrected that it merged itself.
 
-        `Send`s and plain dicts that carry a truncated call are left out.
+        `Send`s and plain dicts that carry a truncated call are left out. What holds neither stays
+        the same object.
 
         Args:
             output: The output.
             keys: The state keys of the patched histories. In messages under other keys truncated
                 calls are dropped.
         """
-        return self._corrected(output, keys, drops=not keys) if self._damaged else output
+        return self._corrected(output, keys, {}, drops=not keys) if self._damaged else output
 
-    def _corrected(self, value: Any, keys: Collection[str], *, drops: bool) -> Any:
+    def _corrected(
+        self,
+        value: Any,
+        keys: Collection[str],
+        known: dict[Any, Any],
+        *,
+        drops: bool,
+        depth: int = 0,
+    ) -> Any:
+        """A value of the output; `known` has those that were looked at, and those above it."""
         if isinstance(value, AIMessage):
             return self._corrected_message(value, drops=drops)
         if isinstance(value, Send):
             return [] if self._carries_truncated(value) else value
+        place = id(value), drops
+        if place not in known and depth < _DEEPEST:
+            known[place] = value
+            below = partial(self._corrected, keys=keys, known=known, depth=depth + 1)
+            known[place] = self._with_corrected(value, keys, below, drops=drops)
+        return known.get(place, value)
+
+    def _with_corrected(
+        self, value: Any, keys: Collection[str], below: Callable[..., Any], *, drops: bool
+    ) -> Any:
         if type(value) in (list, tuple):
-            kept = (part for part in value if not self._carries_truncated(part))
-            return type(value)(self._corrected(part, keys, drops=drops) for part in kept)
+            kept = [p for p in value if not self._carries_truncated(p)]
+            parts = [below(part, drops=drops) for part in kept]
+            return value if are_identical(parts, value) else type(value)(parts)
         if isinstance(value, Command | Overwrite):
-            names = [field.name for field in fields(value)]
-            parts = {n: self._corrected(getattr(value, n), keys, drops=drops) for n in names}
-            return replace(value, **parts)
-        values = values_in(value)
-        parts = {k: self._corrected(v, keys, drops=k not in keys) for k, v in values.items()}
-        return replace_values(value, parts) if parts else value
+            old = {field.name: getattr(value, field.name) for field in fields(value)}
+            new = {name: below(part, drops=drops) for name, part in old.items()}
+            changed = {name: part for name, part in new.items() if part is not old[name]}
+            return replace(value, **changed) if changed else value
+        old = values_in(value)
+        new = {key: below(part, drops=key not in keys) for key, part in old.items()}
+        changed = {key: part for key, part in new.items() if part is not old[key]}
+        return replace_values(value, changed) if changed else value
 
     def _carries_truncated(self, value: Any) -> bool:
         """Whether a value is a truncated call that the node took out of a message, or sends on."""
@@ -309,8 +446,8 @@ class TruncationGuard(BaseCallbackHandler):
     def asks_again(self, message: object, *, asked: bool = False) -> TypeGuard[AIMessage]:
         """Whether the model is asked once more, because its message is unusable; logged.
 
-        Only if one model ran below the node, no tool and no graph, and no interrupt was answered.
-        Otherwise a WARNING reports that the turn may end.
+        Only if one model ran below the node, and nothing else was begun. Otherwise a WARNING
+        reports that the turn may end.
 
         Args:
             message: The message that the node adds to its history; None if it cannot be read from
@@ -323,8 +460,7 @@ class TruncationGuard(BaseCallbackHandler):
                 return False
         elif not self._is_unusable:
             return False
-        can_ask = isinstance(message, AIMessage) and self.ran_one_model
-        asks = can_ask and not asked and not self._run.has_answers
+        asks = isinstance(message, AIMessage) and self.ran_one_model and not asked
         if asks:
             logger.info("asked the model of thread %r again: %s", self._run.thread_id, _UNUSABLE)
         else:
@@ -332,8 +468,22 @@ class TruncationGuard(BaseCallbackHandler):
         return asks
 
 
-def guarded_call(guard: TruncationGuard, request: IORequest) -> IOGenerator[Any]:
-    """Call a node or a model with a guard. The caller corrects the output with it."""
+def _has_coroutine(guard: TruncationGuard) -> bool:
+    """Whether a coroutine that the node has started still runs beside it.
+
+    No callback shows what it will do. `Task.get_context` is not in Python 3.11; the garbage
+    collector knows the context of a task in every version.
+    """
+    try:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+    except RuntimeError:  # there is no loop
+        return False
+    parts = chain.from_iterable(map(gc.get_referents, others))
+    return any(isinstance(part, Context) and part.get(_GUARD) is guard for part in parts)
+
+
+def guarded(guard: TruncationGuard, request: IORequest) -> IORequest:
+    """A request with a guard. The caller corrects its output with it."""
 
     def call() -> Any:
         with guard:
@@ -343,6 +493,4 @@ def guarded_call(guard: TruncationGuard, request: IORequest) -> IOGenerator[Any]
         with guard:
             return await request.asynchronous()
 
-    output = yield IORequest(call, acall)
-    guard.finish()
-    return output
+    return IORequest(call, acall)

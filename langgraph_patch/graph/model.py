@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
 from typing import Any
 
 from langchain_core.language_models import LanguageModelInput
@@ -19,13 +17,14 @@ from langgraph_patch._sansio import (
     IOGenerator,
     IORequest,
     method_request,
+    opened_stream,
     run_async,
     run_sync,
 )
 from langgraph_patch.errors import ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.ask import Attempts, Histories, Request, ask
-from langgraph_patch.graph.guard import is_guarded
+from langgraph_patch.graph.ask import Attempts, Histories, Request, answered, ask
+from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.messages import messages_or_none
@@ -57,7 +56,8 @@ def patch_model(
 
     If the provider refuses the history (status 400 or 422), what it refuses of messages is repaired
     and the model is asked again, at most twice: `invoke` and `stream` alike, see
-    `docs/pages/refused.md`.
+    `docs/pages/refused.md`. Only the request is repeated, and nothing of the node that makes it,
+    also in a graph with `with_patching`.
 
     `bind_tools`, `with_structured_output`, `bind`, `with_config` and `with_retry` work as on the
     model. The result is no `BaseChatModel`: for agents that need one (`create_react_agent` with
@@ -156,8 +156,6 @@ class PatchedModel(GeneratorRunnable):
     ) -> IOGenerator[Any]:
         """Call the model with a valid history; no truncated call is left in its answer."""
         request = yield from self._request(input, config, kwargs)
-        if is_guarded():  # by a patched node: it may ask again
-            return (yield request.send())
         return (yield from ask(Attempts(request)))
 
     def _request(
@@ -197,17 +195,9 @@ class PatchedModel(GeneratorRunnable):
         A refusal comes before it.
         """
         request = yield from self._request(input, config, kwargs)
-        attempts = Attempts(replace(request, is_streamed=True))
-        while True:
-            try:
-                opened: tuple[list[Any], Any] = yield attempts.request.send()
-            except Exception as error:  # noqa: BLE001 - it is raised below, if it is no refusal
-                failed = error if is_guarded() else attempts.refused(error)
-            else:
-                attempts.report()
-                return opened
-            if failed is not None:
-                raise failed
+        opened: tuple[list[Any], Any]
+        opened, _ = yield from answered(Attempts(replace(request, is_streamed=True)))
+        return opened
 
     def bind_tools(self, *args: Any, **kwargs: Any) -> PatchedModel:
         """Do what the method of the model does, and patch the result."""
@@ -226,18 +216,6 @@ class PatchedModel(GeneratorRunnable):
 
     def _remade(self, method: str, *args: Any, **kwargs: Any) -> PatchedModel:
         return PatchedModel(getattr(self._model, method)(*args, **kwargs), self._repairer)
-
-
-def _open(stream: Callable[[], Iterator[Any]]) -> tuple[list[Any], Iterator[Any]]:
-    chunks = stream()
-    return list(islice(chunks, 1)), chunks
-
-
-async def _aopen(stream: Callable[[], AsyncIterator[Any]]) -> tuple[list[Any], AsyncIterator[Any]]:
-    chunks = stream()
-    async for first in chunks:
-        return [first], chunks
-    return [], chunks
 
 
 def _messages_of(input: LanguageModelInput) -> list[BaseMessage] | None:
@@ -277,14 +255,16 @@ class _ModelRequest(Request):
         run_config: RunnableConfig = {**self.run_config, "run_id": None}
         return replace(self, input=histories.get(_HISTORY, self.input), run_config=run_config)
 
+    def guard(self) -> TruncationGuard | None:
+        """A guard; none for a stream, whose chunks go to the application."""
+        return None if self.is_streamed else TruncationGuard(self.run, of_request=True)
+
     def send(self) -> IORequest:
         """Call the model."""
         arguments = self.input, self.run_config
-        if not self.is_streamed:
-            return method_request(self.model, "invoke", *arguments, **self.kwargs)
-        stream = partial(self.model.stream, *arguments, **self.kwargs)
-        astream = partial(self.model.astream, *arguments, **self.kwargs)
-        return IORequest(partial(_open, stream), partial(_aopen, astream))
+        if self.is_streamed:
+            return opened_stream(self.model, *arguments, **self.kwargs)
+        return method_request(self.model, "invoke", *arguments, **self.kwargs)
 
     def message(self, output: Any) -> Any:
         """The answer."""

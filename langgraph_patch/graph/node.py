@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnableSequence
 from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph.run import Run
@@ -22,9 +23,11 @@ from langgraph_patch._sansio import (
     IOGenerator,
     IORequest,
     method_request,
+    next_part,
+    opened_stream,
     run_async,
 )
-from langgraph_patch.graph.ask import Attempts, Histories, Request, ask
+from langgraph_patch.graph.ask import Attempts, Histories, Request, answered, ask
 from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
 from langgraph_patch.graph.writing import (
@@ -44,6 +47,48 @@ MODEL_INPUT = "llm_input_messages"
 """The state key in which a `pre_model_hook` returns a history for the model only."""
 
 
+class _Steps(GeneratorRunnable):
+    """The steps of a node that is a sequence.
+
+    LangGraph runs them as steps of the node, without a run of the sequence itself.
+
+    Args:
+        sequence: The sequence.
+    """
+
+    def __init__(self, sequence: RunnableSequence[Any, Any]) -> None:
+        self._steps = sequence.steps
+
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
+        """Run each step on the output of the one before."""
+        for number, step in enumerate(self._steps, 1):
+            input = yield method_request(step, "invoke", input, _config_of_step(config, number))
+        return input
+
+    async def astream(
+        self, input: Any, config: RunnableConfig | None = None, **_: Any
+    ) -> AsyncIterator[Any]:
+        """Stream what the last step makes of the streams of the others."""
+        config = config or {}
+        first, *others = self._steps
+        parts = first.astream(input, config)
+        for number, step in enumerate(others, 2):
+            parts = step.atransform(parts, _config_of_step(config, number))
+        async for part in parts:
+            yield part
+
+
+def _config_of_step(config: RunnableConfig, number: int) -> RunnableConfig:
+    """The config of a step of a sequence, which its callbacks name in a tag."""
+    manager = config.get("callbacks")
+    if number == 1 or not isinstance(manager, BaseCallbackManager):
+        return config
+    manager = manager.copy()
+    manager.remove_tags(["seq:step:1"])
+    manager.add_tags([f"seq:step:{number}"], inherit=False)
+    return {**config, "callbacks": manager}
+
+
 class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     """Wraps the runnable of a node.
 
@@ -53,12 +98,12 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     The output of the node has no truncated tool call. If its message has no call that can run,
     and no answer, the node runs once more: its history ends with that message and a placeholder for
     each call, as if its tools had answered. A message without any call is dropped. It does so only
-    if one model and no tool ran below the node, no interrupt was answered, and `NodeOutput` can
-    read the output. In any other case, and after a second such message, the turn ends without
-    running a call. A WARNING reports it, unless the output is none of these.
+    if one model ran below the node and nothing else was begun, and `NodeOutput` can read the
+    output. In any other case, and after a second such message, the turn ends without running a
+    call. A WARNING reports it, unless the output is none of these.
 
-    If a provider refuses the history, the node runs again with a repaired one (`ask.Attempts`),
-    and what can be stored of it is written with the output.
+    If a provider refuses the history, the node runs again with a repaired one, where the table in
+    `ask` allows it, and what can be stored of it is written with the output.
 
     Args:
         inner: The runnable of the node.
@@ -85,6 +130,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     ) -> None:
         super().__init__(inner.invoke, inner.ainvoke, name=inner.get_name())
         self.inner, self.keys, self._written, self._shown = inner, [*repairers], written, shown
+        self.runs = _Steps(inner) if isinstance(inner, RunnableSequence) else inner
         self._has_cache = has_cache
         self.repairers = dict(repairers)
         if repairers:
@@ -109,12 +155,17 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             input = replace_values(input, {key: patch.messages for key, patch in patches.items()})
         return (yield from self._asked(Attempts(_NodeRequest(run, self, input)), patches))
 
-    def _asked(self, attempts: Attempts, patches: Mapping[str, Patch]) -> IOGenerator[Any]:
+    def _asked(
+        self,
+        attempts: Attempts,
+        patches: Mapping[str, Patch],
+        first: tuple[Any, TruncationGuard | None] | None = None,
+    ) -> IOGenerator[Any]:
         """The output of the node, with these repairs and those after a refusal."""
         if isinstance(self.inner, CompiledStateGraph):  # its own nodes are guarded
             output = yield attempts.request.send()
         else:
-            output = yield from ask(attempts)
+            output = yield from ask(attempts, first)
         refused = attempts.patches
         if not patches and not refused:
             return output
@@ -144,29 +195,23 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             yield part
 
     async def _astream_guarded(self, input: Any, config: RunnableConfig) -> AsyncIterator[Any]:
-        attempts = Attempts(_NodeRequest(Run(config), self, input))
-        guard, waiting, is_begun = attempts.guard(), list[Any](), False
-        parts = aiter(self.inner.astream(input, config))
-        while True:
-            try:
-                with guard:  # not across the `yield`: the caller may be in another context
-                    part = await anext(parts)
-            except StopAsyncIteration:
-                break
-            except Exception as error:
-                if is_begun or attempts.refused(error, guard) is not None:
-                    raise
-                yield await run_async(self._asked(attempts, {}))
-                return
-            is_begun = True
-            for ready in waiting:
-                yield ready
-            waiting = [part] if guard.has_damaged else []
-            if not waiting:
+        streamed = _NodeRequest(Run(config), self, input, is_streamed=True)
+        attempts = Attempts(streamed)
+        output, guard = await run_async(answered(attempts))
+        if attempts.request is not streamed or guard is None:
+            yield await run_async(self._asked(attempts, {}, (output, guard)))
+            return
+        (newest, parts), waiting = output, list[Any]()
+        while newest:
+            for part in waiting:
                 yield part
-        guard.finish()
+            waiting = newest if guard.has_damaged or guard.errors else []
+            if not waiting:
+                yield newest[0]
+            with guard:  # not across the `yield`: the caller may be in another context
+                newest = await next_part(parts)
         for part in waiting:
-            yield await run_async(ask(attempts, (part, guard)))
+            yield await run_async(self._asked(attempts, {}, (part, guard)))
 
     def _damages(self, state: Any) -> dict[str, Reading]:
         """The damaged histories in the input of the node, by their state keys."""
@@ -191,10 +236,9 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             for key, patch in patches.items()
             if key in written and are_identical(patch.before, run.values([key]).get(key))
         ]
-        if output.update is None or not run.is_alone:
+        if output.updates is None or not run.is_alone:
             repairs = []
-        own = output.update or {}
-        writes, shown = yield from write_repairs(repairs, own, run, shown=self._shown)
+        writes, shown = yield from write_repairs(repairs, output.writes, run, shown=self._shown)
         stream_results(run, shown)
         for key in sorted(patches.keys() - writes.keys()):
             logger.debug("repaired the input of the node %r: %s", run.node, patches[key])
@@ -212,10 +256,12 @@ class _NodeRequest(Request):
     Attributes:
         node: The node.
         state: Its input.
+        is_streamed: Whether the output is the first part of a stream, and the others.
     """
 
     node: PatchedNode
     state: Any
+    is_streamed: bool = False
 
     @property
     def has_history(self) -> bool:
@@ -228,12 +274,28 @@ class _NodeRequest(Request):
         return {key: history for key, history in found.items() if history}
 
     def with_histories(self, histories: Histories) -> _NodeRequest:
-        """The node with other histories in its input."""
-        return replace(self, state=replace_values(self.state, histories))
+        """The node with other histories in its input. What it returns then is one part."""
+        return replace(self, state=replace_values(self.state, histories), is_streamed=False)
 
     def send(self) -> IORequest:
         """Run the node."""
-        return method_request(self.node.inner, "invoke", self.state, self.run.config)
+        if self.is_streamed:
+            return opened_stream(self.node.runs, self.state, self.run.config)
+        return method_request(self.node.runs, "invoke", self.state, self.run.config)
+
+    def left_open(self) -> Mapping[str, tuple[Repairer, Reading]]:
+        """The histories whose calls were left open for a frontend: it is the model that speaks."""
+        found = {}
+        for key, history in self.histories().items():
+            repairer = replace(self.node.repairers[key], tools=None)
+            reading = None if repairer.leaves_open else repairer.read(history)
+            if reading is not None:
+                found[key] = (repairer, reading)
+        return found
+
+    def drop_writes(self) -> None:
+        """Drop what the node has written: it runs again."""
+        self.run.drop_writes()
 
     def corrected(self, output: Any, guard: TruncationGuard) -> Any:
         """The output, without truncated calls."""
@@ -258,5 +320,5 @@ class _NodeRequest(Request):
         """The output, with the turns that the node writes to its histories."""
         read = NodeOutput(output)
         written = {key: turn for key, turn in turns.items() if key in self.node.keys}
-        can_write = written and read.update is not None
+        can_write = written and read.updates is not None
         return read.with_messages_before(written) if can_write else output

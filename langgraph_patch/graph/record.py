@@ -38,7 +38,7 @@ from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import GraphError
 from langgraph_patch.graph.entry import Router
-from langgraph_patch.graph.guard import TruncationGuard, guarded_call
+from langgraph_patch.graph.guard import TruncationGuard, guarded
 from langgraph_patch.graph.writing import history_after, messages_in, open_calls
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -210,7 +210,7 @@ def _tool_node_with(node: ToolNode, prepare: Callable[[Any, Run], Any]) -> ToolN
         if value is None:
             return {tool_messages_key(node): []}
         request = IORequest(lambda: inner(value, **kwargs), lambda: ainner(value, **kwargs))
-        return (yield from guarded_call(TruncationGuard(run, drops=True), request))
+        return (yield guarded(TruncationGuard(run, drops=True), request))
 
     def func(value: Any, **kwargs: Any) -> Any:
         return run_sync(called(value, kwargs))

@@ -27,7 +27,7 @@ from langgraph_patch.evidence.effects import (
 )
 from langgraph_patch.evidence.reconcile import Lookup, check_reconcile, reconcile_calls
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
-from langgraph_patch.graph.writing import open_calls, show_repairs, whole_write
+from langgraph_patch.graph.writing import first_write, open_calls, show_repairs, whole_write
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.findings import Evidence
 from langgraph_patch.history.patch import changes_history, read_if_damaged
@@ -284,36 +284,48 @@ class Repairer:
 
 def write_repairs(
     repairs: Iterable[tuple[Repairer, Repair]],
-    own: Mapping[str, Any],
+    own: Iterable[tuple[str, Any]],
     run: Run,
     *,
     shown: Collection[str],
+    others_follow: bool = False,
 ) -> IOGenerator[tuple[dict[str, Any], list[Patch]]]:
     """Make the state update that writes repairs, report them, and show clients what is new.
 
     Args:
         repairs: The repair of each history, with its repairer.
-        own: What the node itself writes.
+        own: The state keys and the values that the node itself returns.
         run: The run of the node, which is alone in its superstep.
         shown: The keys of the output schema of the graph: those that the `updates` chunk has.
+        others_follow: Whether others return more for the node: the histories are then written
+            before everything else (`Run.write_first`). Default: False.
 
     Returns:
         The histories, each with what the node itself adds to it, with the state keys that are
         restored; and the repairs that are written.
     """
-    channels = run.channels
+    channels, own = run.channels, [*run.written, *own]
     patches: dict[str, Patch] = {}
+    new: dict[str, Patch] = {}
     writes: dict[str, Any] = {}
     restored: dict[str, Any] = {}
     for repairer, repair in repairs:
         key, patch = repairer.messages_key, repair.patch
-        write = whole_write(channels.get(key), patch, *([own[key]] if key in own else []))
+        nearer = None if others_follow else run.written_first(key)  # by a middleware
+        write: Any
+        if others_follow:
+            write = first_write(channels.get(key), patch) if run.can_write_first else None
+        else:
+            before = [] if nearer is None else [nearer]
+            values = (value for name, value in own if name == key)
+            write = whole_write(channels.get(key), patch, *before, *values)
         if not patch or write is None:
             continue
         yield from repairer.report(patch, run)
         patches[key], writes[key] = patch, write
+        new[key] = patch if nearer is None else Patch(nearer[1:], patch.changes, patch.before)
         # Histories of one task may restore the same keys: once is enough.
         restored = {**one_write_each(channels, repair.restored), **restored}
     if patches:
-        show_repairs(run, patches, {**own, **restored}, shown)
+        show_repairs(run, new, [*own, *restored.items()], shown)
     return {**restored, **writes}, list(patches.values())

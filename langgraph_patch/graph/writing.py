@@ -1,8 +1,9 @@
-"""Values of a state of any form, and the one form in which a repaired history is written.
+"""Values of a state of any form, and the forms in which a repaired history is written.
 
 A node that runs alone in its superstep writes a repaired history as an `Overwrite`: one write,
-whatever the reducer. What the node itself adds is part of it, because an `Overwrite` discards every
-other write of the superstep.
+whatever the reducer. What the node itself adds is part of it, what `push_message` wrote too,
+because an `Overwrite` discards every other write of the superstep. The middleware does not know
+what others write: its repair comes before all of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import is_dataclass, replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
-from langgraph.graph.message import push_message
+from langgraph.graph.message import REMOVE_ALL_MESSAGES, push_message
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
@@ -54,8 +55,13 @@ def history_after(state: Any, key: str, run: Run) -> list[BaseMessage] | None:
 
 def replace_values(state: Any, values: Mapping[str, Any]) -> Any:
     """A copy of `state`, of the same type, with other values."""
-    if isinstance(state, dict):
+    if type(state) is dict:
         return {**state, **values}
+    if isinstance(state, dict):
+        copied = copy.copy(state)
+        for key, value in values.items():  # `update` of a `Counter` adds
+            copied[key] = value
+        return copied
     if isinstance(state, BaseModel):
         return state.model_copy(update=values)
     copied = copy.copy(state)
@@ -105,31 +111,32 @@ class NodeOutput:
         value: What it returned.
 
     Attributes:
-        update: The state update of a node that returned nothing, a dict, or `Command`s with dicts.
-            None for any other form, for a `Command` to another graph, and if two write one key.
+        updates: The state update of each part of it, if the node returned nothing, a dict, or
+            `Command`s with dicts. None for any other form, and for a `Command` to another graph.
     """
 
     def __init__(self, value: Any) -> None:
         self.value = value
         self._parts = [] if value is None else value if isinstance(value, list) else [value]
-        self.update = self._read()
+        self.updates = self._read()
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read(self) -> list[dict[str, Any]] | None:
         are_commands = all(isinstance(part, Command) for part in self._parts)
         if isinstance(self.value, list) and not (self._parts and are_commands):
             return None
-        update: dict[str, Any] = {}
-        for part in self._parts:
-            own = _own_update(part)
-            is_of_parent = isinstance(part, Command) and part.graph is not None
-            if is_of_parent or not isinstance(own, dict) or own.keys() & update.keys():
-                return None
-            update |= own
-        return update
+        updates = [_own_update(part) for part in self._parts]
+        is_of_parent = any(isinstance(p, Command) and p.graph is not None for p in self._parts)
+        are_dicts = all(isinstance(update, dict) for update in updates)
+        return updates if are_dicts and not is_of_parent else None
+
+    @property
+    def writes(self) -> list[tuple[str, Any]]:
+        """The state keys and the values that it writes, in their order."""
+        return [write for update in self.updates or () for write in update.items()]
 
     def messages(self, key: str) -> list[Any]:
         """The messages that the node writes to a history."""
-        return listed((self.update or {}).get(key))
+        return [message for name, value in self.writes if name == key for message in listed(value)]
 
     def new_message(self, histories: Mapping[str, Sequence[BaseMessage]]) -> BaseMessage | None:
         """The one message that the node adds to these histories; None if it adds several."""
@@ -143,26 +150,27 @@ class NodeOutput:
         return next(iter(new.values())) if len(new) == 1 else None
 
     def with_values(self, values: Mapping[str, Any]) -> Any:
-        """The output with other values of some keys, each in the `Command` that writes it."""
-        if not self._parts:
-            return dict(values)
-        *others, last = self._parts
-        left, changed = dict(values), []
-        for part in others:
-            own = [key for key in left if key in _own_update(part)]
-            changed.append(_replaced(part, {key: left.pop(key) for key in own}))
-        changed.append(_replaced(last, left))
-        return changed if isinstance(self.value, list) else changed[0]
+        """The output with other values of some keys, each in the part that wrote it first."""
+        left = dict(values)
+        updates: list[dict[str, Any]] = []
+        for update in self.updates or ():
+            kept = {k: v for k, v in update.items() if k not in values or k in left}
+            updates.append({**kept, **{key: left.pop(key) for key in kept if key in left}})
+        if not updates:
+            return left
+        updates[-1] |= left
+        return self._with_updates(updates)
 
     def with_messages_before(self, messages: Mapping[str, Sequence[BaseMessage]]) -> Any:
         """The output with messages before its own, but where it overwrites the whole history."""
-        values: dict[str, Any] = {}
+        updates = [dict(update) for update in self.updates or ()] or [{}]
         for key, before in messages.items():
-            if not isinstance((self.update or {}).get(key), Overwrite):
-                own = self.messages(key)
-                ids = {message.id for message in own if isinstance(message, BaseMessage)} - {None}
-                values[key] = [*(each for each in before if each.id not in ids), *own]
-        return self.with_values(values)
+            ids = {m.id for m in self.messages(key) if isinstance(m, BaseMessage)} - {None}
+            update = next((each for each in updates if key in each), updates[-1])
+            if not any(isinstance(each.get(key), Overwrite) for each in updates):
+                kept = [each for each in before if each.id not in ids]
+                update[key] = [*kept, *listed(update.get(key))]
+        return self._with_updates(updates)
 
     def with_writes(self, writes: Mapping[str, Any]) -> Any:
         """The output, with what `whole_write` made for some of its keys.
@@ -180,12 +188,26 @@ class NodeOutput:
 
     def without_removals_of(self, ids: Collection[str | None]) -> Any:
         """The output without the removal of these messages, which LangGraph would refuse."""
-        kept = {
-            key: [m for m in value if not (isinstance(m, RemoveMessage) and m.id in ids)]
-            for key, value in (self.update or {}).items()
-            if isinstance(value, list) and any(isinstance(m, RemoveMessage) for m in value)
-        }
-        return self.with_values(kept) if kept else self.value
+        removals = [m for _, value in self.writes for m in listed(value)]
+        if not any(isinstance(m, RemoveMessage) and m.id in ids for m in removals):
+            return self.value
+        updates = [
+            {
+                key: [m for m in value if not (isinstance(m, RemoveMessage) and m.id in ids)]
+                if isinstance(value, list)
+                else value
+                for key, value in update.items()
+            }
+            for update in self.updates or ()
+        ]
+        return self._with_updates(updates)
+
+    def _with_updates(self, updates: Sequence[Mapping[str, Any]]) -> Any:
+        """The output with other state updates of its parts."""
+        if not self._parts:
+            return dict(updates[0])
+        changed = [_replaced(*each) for each in zip(self._parts, updates, strict=True)]
+        return changed if isinstance(self.value, list) else changed[0]
 
 
 def _own_update(part: Any) -> Any:
@@ -193,9 +215,8 @@ def _own_update(part: Any) -> Any:
     return (part.update or {}) if isinstance(part, Command) else part
 
 
-def _replaced(part: Any, values: Mapping[str, Any]) -> Any:
-    update = {**_own_update(part), **values}
-    return replace(part, update=update) if isinstance(part, Command) else update
+def _replaced(part: Any, update: Mapping[str, Any]) -> Any:
+    return replace(part, update=dict(update)) if isinstance(part, Command) else dict(update)
 
 
 def listed(value: Any) -> list[Any]:
@@ -231,6 +252,24 @@ def whole_write(channel: Any, patch: Patch, *own: Any) -> Any:
             value = _value_after(channel, patch, [history, *own])
             return None if value is None else form(value)
     return None
+
+
+def first_write(channel: Any, patch: Patch) -> list[BaseMessage] | None:
+    """The value that writes a repaired history before everything else that a task writes.
+
+    An `Overwrite` would discard the rest. It is for a place that does not know the rest.
+
+    Args:
+        channel: The live channel of the history; None outside of a graph.
+        patch: The repair of its value.
+
+    Returns:
+        None if the channel does not accept it.
+    """
+    if channel is None:
+        return None
+    value = [RemoveMessage(id=REMOVE_ALL_MESSAGES), *patch.messages]
+    return value if _value_after(channel, patch, [value]) == list(patch.messages) else None
 
 
 def _value_after(channel: Any, patch: Patch, writes: Sequence[Any]) -> Any:
@@ -271,12 +310,14 @@ def stream_results(run: Run, patches: Iterable[Patch]) -> None:
 def show_repairs(
     run: Run,
     patches: Mapping[str, Patch],
-    own: Mapping[str, Any],
+    own: Sequence[tuple[str, Any]],
     keys: Iterable[str],
 ) -> None:
-    """Let `stream_mode="updates"` show one dict with what is new, instead of an `Overwrite`.
+    """Let `stream_mode="updates"` show what is new, instead of an `Overwrite`.
 
-    For each history it has the new messages of the repair, then those of the node itself.
+    For each history it has the new messages of the repair, then those of the node itself. It is
+    one dict, or a list of dicts if the node writes a key twice, as LangGraph shows it; None if
+    there is nothing new.
 
     Args:
         run: The run of the node; nothing is shown outside of a graph.
@@ -284,14 +325,17 @@ def show_repairs(
         own: What the node itself writes.
         keys: The keys of the output schema of the graph.
     """
-    shown = set(keys)
-    plain = {k: v.value if isinstance(v, Overwrite) else v for k, v in own.items()}
-    chunk = {key: value for key, value in plain.items() if key in shown}
-    for key, patch in patches.items():
-        if key in shown:
-            output = listed(own.get(key))
-            # A compiled graph that is a node returns its whole history, the placeholders too.
-            returned = {message.id for message in output if isinstance(message, BaseMessage)}
-            new = [message for message in new_messages(patch) if message.id not in returned]
-            chunk[key] = [*new, *output]
-    run.show_in_updates(chunk)
+    names = set(keys)
+    shown = [(k, v.value if isinstance(v, Overwrite) else v) for k, v in own if k in names]
+    for key in names & patches.keys():
+        output = [message for name, value in shown if name == key for message in listed(value)]
+        # A compiled graph that is a node returns its whole history, the placeholders too.
+        returned = {message.id for message in output if isinstance(message, BaseMessage)}
+        new = [message for message in new_messages(patches[key]) if message.id not in returned]
+        place = next((i for i, (name, _) in enumerate(shown) if name == key), None)
+        if place is not None:
+            shown[place] = (key, [*new, *listed(shown[place][1])])
+        elif new:
+            shown.append((key, new))
+    is_one_each = len(dict(shown)) == len(shown)
+    run.show_in_updates((dict(shown) or None) if is_one_each else [{k: v} for k, v in shown])

@@ -172,7 +172,7 @@ def test_the_second_search_begins_where_the_first_one_did():
         agent.say(text)
         used.append(saver.used["get_tuple"])
         assert agent.read["c2"] == FOUND["c2"]
-    assert used == [8, 1]  # LangGraph itself reads one
+    assert used == [7, 1]  # LangGraph itself reads one
 
 
 def test_a_search_that_failed_is_made_again(caplog: pytest.LogCaptureFixture):

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import operator
+from collections import Counter, OrderedDict, defaultdict
 from functools import partial
 from itertools import product
 from typing import Annotated, Any
@@ -315,9 +316,10 @@ def test_a_bare_graph_runs_the_cut_call(shape, way, name):
 
 
 def all_at_once(model, tools, saver, **options):
-    """The node, the middleware and the model are patched; the middleware repairs and asks."""
+    """The node, the middleware and the model are patched: one repairs, one asks."""
     middleware = [PatchToolCallsMiddleware(**options)]
-    agent = create_agent(patch_model(model), tools, middleware=middleware, checkpointer=saver)
+    asked = patch_model(model, **options)
+    agent = create_agent(asked, tools, middleware=middleware, checkpointer=saver)
     return with_patching(agent, **options)
 
 
@@ -331,10 +333,11 @@ def test_a_damaged_history_and_a_cut_call_in_one_turn(kind):
     history = [HumanMessage("hi"), calls(("mail", {"to": "x"}), first=9)]
     agent.graph.update_state(agent.config, {"messages": history}, as_node="tools")
     agent.say("go")
-    types = ["human", "ai", "tool", "human", "ai", "tool", "ai"]
-    assert [m.type for m in agent.history] == types
+    # `patch_model` repeats its request: the node returns the second answer alone.
+    turn = ["ai"] if kind is all_at_once else ["ai", "tool", "ai"]
+    assert [m.type for m in agent.history] == ["human", "ai", "tool", "human", *turn]
     assert validate_messages(agent.history) == []
-    assert agent.results == agent.read == dict.fromkeys(["c9", "c1"], "mail did not run")
+    assert agent.read == dict.fromkeys(["c9", "c1"], "mail did not run")
     assert agent.desk.did == {}
     assert (len(agent.model.seen), len(patches)) == (2, 1)
 
@@ -506,7 +509,7 @@ OUTPUTS: dict[str, tuple[Any, Any]] = {
     "a dataclass state": (STATES["dataclass"], lambda m: STATES["dataclass"](messages=[m])),
 }
 """As deepagents with `skills=`, a node may return several commands."""
-UNUSUAL = [*OUTPUTS][4:]
+UNUSUAL = [*OUTPUTS][5:]
 
 
 @pytest.mark.parametrize("form", OUTPUTS)
@@ -528,6 +531,63 @@ def test_every_form_of_output_is_corrected_and_the_usual_ones_ask_again(form, ca
     assert [m.type for m in messages] == ["human", "ai", "tool", "ai"]
     assert [m.type for m in model.seen[1]] == ["human", "ai", "tool"]
     assert validate_messages(messages) == []
+
+
+class Counted(MessagesState):
+    """A state with a value of any type."""
+
+    value: Any
+
+
+def cyclic() -> Any:
+    """A value that contains itself, and one that is nested deeply."""
+    value: dict[str, Any] = {"deep": []}
+    value["self"] = value
+    for _ in range(5000):
+        value["deep"] = [value["deep"]]
+    return value
+
+
+OTHER_VALUES: dict[str, Any] = {
+    "a defaultdict": lambda: defaultdict(int, a=1),
+    "a counter": lambda: Counter("aab"),
+    "a model": STATES["pydantic"],
+    "a list": lambda: [{"a": [AIMessage("b")]}],
+    "a cycle": cyclic,
+}
+
+
+@pytest.mark.parametrize("name", OTHER_VALUES)
+def test_what_holds_no_cut_call_stays_the_same_object(name):
+    """Beside a message with a complete and a cut call."""
+    value, seen = OTHER_VALUES[name](), []
+    model = StrictModel(script=[streamed(COMPLETE, CUT, reason="length")])
+
+    def node(state):
+        return {"messages": [merged(model.stream(state["messages"]))], "value": value}
+
+    builder = StateGraph(Counted).add_node("model", node).add_edge(START, "model")
+    builder.add_node("end", seen.append).add_edge("model", "end")
+    with_patching(builder.compile()).invoke(SAY_GO)
+    [state] = seen
+    assert state["value"] is value
+    answer = state["messages"][1]
+    assert (len(answer.tool_calls), len(answer.invalid_tool_calls)) == (1, 1)
+
+
+@pytest.mark.parametrize("make", [dict, OrderedDict, partial(defaultdict, list), Counter])
+def test_what_holds_a_cut_call_keeps_its_type(make):
+    """A copy of the dict, with the corrected message."""
+    model, held = StrictModel(script=[streamed(COMPLETE, CUT)]), make()
+
+    def node(state):
+        held["it"] = merged(model.stream(state["messages"]))
+        return {"messages": [held["it"]], "value": held}
+
+    builder = StateGraph(Counted).add_node("model", node).add_edge(START, "model")
+    found = with_patching(builder.compile()).invoke(SAY_GO)["value"]
+    assert type(found) is type(held)
+    assert (len(held["it"].tool_calls), len(found["it"].tool_calls)) == (2, 1)
 
 
 def test_a_node_that_keeps_what_came_before_an_error():

@@ -25,7 +25,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
 from langgraph.func import task
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.graph.message import _messages_delta_reducer
+from langgraph.graph.message import _messages_delta_reducer, push_message
 from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, Send, interrupt
@@ -73,6 +73,10 @@ READ: list[tuple[Any, Any, Any]] = [
     (lambda c: Run(c).node, "node1", None),
     (lambda c: Run(c).is_alone, True, True),
     (lambda c: Run(c).has_answers, False, False),
+    (lambda c: Run(c).has_begun_tasks, False, False),
+    (lambda c: Run(c).can_write_first, True, False),
+    (lambda c: Run(c).written, [], []),
+    (lambda c: Run(c).kept, {}, {}),
     (lambda c: Run(c).breakpoints, frozenset(), frozenset()),
     (lambda c: Run(c).sends, (), ()),
     (lambda c: Run(c).writes_at_exit, False, False),
@@ -89,6 +93,63 @@ def test_what_a_node_reads():
     found = read_in_a_node(lambda config: [read(config) for read, *_ in READ])
     assert found == [expected for _, expected, _ in READ]
     assert [read({}) for read, *_ in READ] == [outside for *_, outside in READ]
+
+
+def test_what_a_node_has_done():
+    """An answered question, a `@task` and a pushed message; what is kept for all attempts."""
+    found: list[Any] = []
+    down = [ConnectionError()]
+
+    @task
+    def nothing() -> None:
+        pass
+
+    def read(config: RunnableConfig) -> list[Any]:
+        run = Run(config)
+        pushed = [message.id for _, message in run.written]
+        return [run.has_answers, run.has_begun_tasks, pushed, dict(run.kept)]
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        found.append(read(config))
+        Run(config).kept["seen"] = len(found)
+        push_message(AIMessage("a", id="pushed"))
+        interrupt("may I?")
+        nothing().result()
+        found.append(read(config))
+        if down:
+            raise down.pop()
+
+    policy = RetryPolicy(max_attempts=2, initial_interval=0, jitter=False)
+    builder = StateGraph(MessagesState).add_node("node", node, retry_policy=policy)
+    graph = builder.add_edge(START, "node").compile(checkpointer=InMemorySaver())
+    graph.invoke(QUESTION, THREAD)
+    graph.invoke(Command(resume="yes"), THREAD)
+    begun = [True, True, ["pushed"]]
+    assert found == [
+        [False, False, [], {}],
+        [False, False, [], {}],
+        [*begun, {"seen": 2}],
+        [False, True, [], {"seen": 2}],
+        [*begun, {"seen": 4}],
+    ]
+
+
+def test_what_a_task_writes_first():
+    """It comes before what was pushed, in the place of what was written so before."""
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        run = Run(config)
+        push_message(AIMessage("b", id="b"))
+        for text in ("old", "new"):
+            run.write_first("messages", [AIMessage(text, id=text)])
+        assert [m.id for _, m in run.written] == ["b"]
+        run.show_in_updates("first")
+        run.show_in_updates("second")
+
+    graph = above(node, lambda _: Run.current().drop_writes()).compile()
+    assert next(graph.stream(QUESTION, stream_mode="updates")) == {"node1": "second"}
+    messages = graph.invoke(QUESTION)["messages"]
+    assert [m.id for m in messages] == ["h1", "new", "b"]
 
 
 def test_runs_alone():

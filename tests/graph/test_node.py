@@ -7,6 +7,7 @@ sees an `Overwrite` or a `RemoveMessage` of ours, and nothing else is lost.
 
 from __future__ import annotations
 
+import asyncio
 import operator
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveM
 from langchain_core.runnables import RunnableGenerator, RunnableLambda
 from langgraph.cache.memory import InMemoryCache
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.graph.message import push_message
 from langgraph.prebuilt import ToolNode
 from langgraph.types import CachePolicy, Command, Overwrite, Send
 from typing_extensions import TypedDict
@@ -119,7 +121,7 @@ def test_a_node_that_only_repairs(place: str, model: str, *, asynchronous: bool)
 
 @pytest.mark.parametrize("damage", ["an orphan", "a mark that is settled"])
 def test_a_repair_that_adds_nothing(damage: str):
-    """A dropped result and a placeholder that lost its mark: an empty list, never None."""
+    """A dropped result, a placeholder that lost its mark: no superstep, and nothing is shown."""
     marker = {PLACEHOLDER_KEY: {"cause": "unknown", "look_again": True}}
     text = UNKNOWN.format("mail", "c1")
     settled = ToolMessage(text, tool_call_id="c1", id="t1", additional_kwargs=marker)
@@ -128,7 +130,12 @@ def test_a_repair_that_adds_nothing(damage: str):
         messages = [ToolMessage("r", tool_call_id="gone")]
     it = repairing("patch_tool_calls", recover=True)
     it.graph.update_state(it.config, {"messages": messages}, as_node=START)
-    assert it.stream({"messages": [HELLO]})[0] == {"patch_tool_calls": {"messages": []}}
+    assert [*map(list, it.stream({"messages": [HELLO]}))] == [["node1"]]
+    assert [m.additional_kwargs for m in it.history if m.type == "tool"] in (
+        [],
+        [{PLACEHOLDER_KEY: {"cause": "unknown"}}],
+    )
+    assert [state.next for state in it.graph.get_state_history(it.config)][:2] == [(), ("node1",)]
 
 
 WRITERS: dict[str, Callable[[], Any]] = {
@@ -271,6 +278,48 @@ class FrozenState:
     """A state that is a frozen dataclass."""
 
     messages: list[AnyMessage]
+
+
+@pytest.mark.parametrize("name", ["add_messages", "delta"])
+def test_what_a_node_pushed_stays_beside_a_repair(name: str):
+    """`push_message` in the model node: stored, and shown as in the bare graph."""
+
+    def pushing(_: Any, __: Any, saver: Any) -> Any:
+        def node(state: Any) -> Any:
+            refuse(state["messages"])
+            push_message(AIMessage("one moment", id="p1"))
+            return {"messages": [FINE]}
+
+        builder = StateGraph(REDUCERS[name]).add_node("model", node).add_edge(START, "model")
+        return builder.compile(checkpointer=saver)
+
+    it = Agent(pushing)
+    it.graph.update_state(it.config, {"messages": DAMAGED}, as_node=START)
+    it = patched(it, model_node="model", recover=False)
+    chunks = it.stream(None)
+    assert lines(it.history) == [*REPAIRED, "ai: one moment", "ai: fine"]
+    parts = [{"messages": [*RESULTS, "ai: one moment"]}, {"messages": ["ai: fine"]}]
+    assert [shown(chunk) for chunk in chunks] == [{"model": parts}]
+
+
+def test_a_node_that_is_a_sequence():
+    """Its steps are those of the bare graph, in traces and in events; it repairs as any other."""
+    steps = RunnableLambda(lambda state: state["messages"]) | StrictModel(script=[FINE, FINE])
+    sequence = steps | RunnableLambda(lambda answer: {"messages": [answer]})
+    bare = StateGraph(MessagesState).add_node("model", sequence).add_edge(START, "model").compile()
+    graph = with_patching(bare, model_node="model")
+
+    async def events(graph: Any) -> Any:
+        found = graph.astream_events({"messages": [GO]}, version="v2")
+        return [(e["event"], e["name"], e["tags"], len(e["parent_ids"])) async for e in found]
+
+    assert asyncio.run(events(graph)) == asyncio.run(events(bare))
+    names = []
+    for each in (bare, graph):
+        names.append(RunNames())
+        each.invoke({"messages": [GO]}, {"callbacks": [names[-1]]})
+    assert names[0].names == names[1].names
+    assert lines(graph.invoke({"messages": DAMAGED})["messages"])[:5] == REPAIRED
 
 
 def test_values_of_a_state_of_any_form():

@@ -20,7 +20,7 @@ from langgraph.types import Command, RetryPolicy, interrupt
 from kit import Desk
 from langgraph_patch import with_patching
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.graph.ask import is_refusal, refusal_text
+from langgraph_patch.graph.refusal import is_refusal, refusal_text
 from support.refused import (
     CONFIG,
     PLACES,

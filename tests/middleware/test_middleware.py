@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import wrap_model_call
+from langchain.agents.middleware import AgentMiddleware, ExtendedModelResponse, wrap_model_call
 from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from pydantic import BaseModel
 
 from kit import Agent, calls, streamed
-from langgraph_patch import is_placeholder
+from langgraph_patch import is_placeholder, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.placeholder_texts import MALFORMED, WAITED
 from support.strict import RefusedError
@@ -125,6 +125,58 @@ def test_last_in_the_list_sees_what_the_others_did():
     agent.run(None)
     assert texts(agent.model.seen[-1]) == ["go", "never mind"]
     assert texts(agent.history) == [*HEALED, "done"]
+
+
+class Note(AgentMiddleware):
+    """Adds a note to the history, beside the response."""
+
+    def __init__(self, calls: int = 1) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def _noted(self, response: Any) -> Any:
+        note = HumanMessage("a note", id="note")
+        return ExtendedModelResponse(response, Command(update={"messages": [note]}))
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Call the model, once or more often, and add the note."""
+        responses = [handler(request) for _ in range(self.calls)]
+        return self._noted(responses[-1])
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Do the same, asynchronously."""
+        return self._noted([await handler(request) for _ in range(self.calls)][-1])
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("order", ["outside", "inside", "patched", "patched twice"])
+def test_what_another_middleware_adds_stays_beside_a_repair(order: str, *, asynchronous: bool):
+    """In every order: its message follows the answer, and the next turn repairs nothing."""
+    ours, note = PatchToolCallsMiddleware(), Note()
+    middleware = {
+        "outside": [note, ours],
+        "inside": [ours, note],
+        "patched": [note],
+        "patched twice": [note, ours],
+    }[order]
+    make = with_middleware(*middleware)
+    kind = make if "patched" not in order else lambda *parts: with_patching(make(*parts))
+    agent = dead_thread(kind, asynchronous=asynchronous)
+    chunks = agent.stream(None, ["updates", "messages"])
+    assert texts(agent.history) == [*HEALED, "done", "a note"]
+    [update] = [chunk["model"] for mode, chunk in chunks if mode == "updates"]
+    parts = update if isinstance(update, list) else [update]
+    shown = [message for part in parts for message in part["messages"]]
+    assert texts(shown)[:3] == [*HEALED[2:4], "done"]
+
+
+def test_a_middleware_that_calls_the_model_twice():
+    """The repair is written once, and the answer that counts is shown."""
+    agent = dead_thread(with_middleware(Note(calls=2), PatchToolCallsMiddleware()))
+    agent.model.script = [AIMessage("first"), AIMessage("second")]
+    chunks = agent.stream(None, "updates")
+    assert texts(agent.history) == [*HEALED, "second", "a note"]
+    assert texts(chunks[0]["model"]["messages"]) == [*HEALED[2:4], "second"]
 
 
 def test_a_structured_response_beside_a_repair():

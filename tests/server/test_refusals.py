@@ -17,7 +17,7 @@ from langchain_core.messages import (
 )
 from langchain_openai import ChatOpenAI
 
-from langgraph_patch.graph.ask import is_refusal, refusal_text
+from langgraph_patch.graph.refusal import is_refusal, refusal_text
 from support.provider_server import INTEGRATIONS, Answer, ProviderServer
 from support.refused import FOUND, SEARCH, claude
 

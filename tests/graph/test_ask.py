@@ -1,0 +1,731 @@
+"""May a request be sent again? A test for each point of the table in `graph/ask.py`.
+
+`test_refused_runs` shows what is sent then, and what is stored of it.
+"""
+
+import asyncio
+import logging
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import tenacity
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware, ModelRetryMiddleware
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import entrypoint, task
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command, RetryPolicy, interrupt
+
+from kit import Desk, StrictModel, calls, loop
+from langgraph_patch import patch_model, with_patching
+from langgraph_patch.graph.refusal import (
+    carried_by,
+    is_refusal,
+    note,
+    refusal_text,
+    without_notes,
+)
+from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.refused import (
+    CONFIG,
+    SAID,
+    TEXT,
+    THINKING,
+    WAYS,
+    RefusedError,
+    RefusingModel,
+    ai,
+    claude,
+)
+
+SILENT = [HumanMessage("1", id="1"), SAID, ai(" ", id="2"), HumanMessage("2", id="h2")]
+TWO_FORMS = [*SILENT[:3], claude(THINKING, TEXT, id="3"), HumanMessage("2", id="h2")]
+"""Both forms differ from it, and from each other."""
+
+
+def empty(messages: Any) -> str | None:
+    """Mistral's rule."""
+    says = [m for m in messages if m.type == "ai" and not (m.text.strip() or m.tool_calls)]
+    return "must have either content or tool_calls" if says else None
+
+
+def never(_: Any) -> str:
+    """A rule that no form passes."""
+    return "no"
+
+
+def node_of(call: Any, **options: Any) -> Any:
+    """A patched graph of one node that returns what the call makes of a history."""
+
+    def node(state: Any) -> Any:
+        return {"messages": [call(state["messages"])]}
+
+    async def anode(state: Any) -> Any:
+        return {"messages": [await call(state["messages"])]}
+
+    made = RunnableLambda(anode if asyncio.iscoroutinefunction(call) else node)
+    builder = StateGraph(MessagesState).add_node("agent", made, **options)
+    return with_patching(builder.add_edge(START, "agent").compile(checkpointer=InMemorySaver()))
+
+
+def say(history: Any) -> Any:
+    """An input."""
+    return {"messages": [*history]}
+
+
+def notes(error: BaseException) -> list[str]:
+    """Those of this package."""
+    return [n for n in getattr(error, "__notes__", ()) if n.startswith("langgraph-patch")]
+
+
+def stored(graph: Any) -> list[str]:
+    """The texts of the stored history."""
+    return [m.text for m in graph.get_state(CONFIG).values["messages"]]
+
+
+# --- 1. what failed is the refusal itself -------------------------------------------------------
+
+
+class OwnError(Exception):
+    """What an application raises."""
+
+
+class Tickets(AgentMiddleware):
+    """Opens a ticket for each refusal, and raises an error of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Do so."""
+        try:
+            return handler(request)
+        except RefusedError as refusal:
+            self.opened.append("ticket")
+            raise OwnError("see the ticket") from refusal
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Do the same, asynchronously."""
+        try:
+            return await handler(request)
+        except RefusedError:
+            self.opened.append("ticket")
+            raise OwnError("see the ticket") from None
+
+
+def own_error_in(place: str, model: Any) -> tuple[Any, list[str]]:
+    """A graph that raises an error of its own after a refusal, and its tickets."""
+    tickets = Tickets()
+    if place == "node":
+        call = lambda history: tickets.wrap_model_call(history, model.invoke)
+        return node_of(call), tickets.opened
+    if place == "middleware":
+        return create_agent(model, middleware=[PatchToolCallsMiddleware(), tickets]), tickets.opened
+    return with_patching(create_agent(model, middleware=[tickets])), tickets.opened
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", ["node", "middleware", "create_agent"])
+def test_1_an_error_of_the_application_is_raised_at_once(place: str, way: str):
+    """Chained or not: one request, one ticket; a note says what to do instead."""
+    model = RefusingModel(rule=empty)
+    graph, opened = own_error_in(place, model)
+    with pytest.raises(OwnError, match="see the ticket") as caught:
+        WAYS[way](graph, say(SILENT), CONFIG)
+    assert (opened, len(model.seen)) == (["ticket"], 1)
+    [note] = notes(caught.value)
+    assert note.endswith("Raise the refusal itself, or call the model through patch_model.")
+    assert "refused the history of thread 't'" in note
+
+
+def test_1_an_error_that_came_after_an_answer_has_no_note():
+    """The refusal of the first model is not what failed."""
+    chain = RefusingModel(rule=never).with_fallbacks([StrictModel()])
+
+    def call(history: Any) -> Any:
+        chain.invoke(history)
+        raise OwnError("mine")
+
+    with pytest.raises(OwnError) as caught:
+        node_of(call).invoke(say(SILENT), CONFIG)
+    assert notes(caught.value) == []
+
+
+async def in_a_group(model: Any, history: Any, *others: Any, levels: int = 1) -> Any:
+    """Call a model in a task group in a task group."""
+    async with asyncio.TaskGroup() as group:
+        if levels > 1:
+            asked = group.create_task(in_a_group(model, history, levels=levels - 1))
+        else:
+            asked = group.create_task(model.ainvoke(history))
+        for other in others:
+            group.create_task(other())
+    return asked.result()
+
+
+@pytest.mark.parametrize("levels", [1, 3])
+async def test_1_a_group_that_carries_the_refusal_alone(levels: int):
+    """At any depth; nobody else failed in it."""
+    model = RefusingModel(rule=empty)
+
+    async def call(history: Any) -> Any:
+        return await in_a_group(model, history, levels=levels)
+
+    answer = await node_of(call).ainvoke(say(SILENT), CONFIG)
+    assert (answer["messages"][-1].text, len(model.seen)) == ("done", 2)
+
+
+async def test_1_a_group_that_carries_another_error_too():
+    """It is the application's."""
+    model = RefusingModel(rule=empty)
+
+    async def fail() -> None:
+        try:
+            await asyncio.sleep(1)
+        except asyncio.CancelledError:
+            raise OwnError("mine") from None
+
+    async def call(history: Any) -> Any:
+        return await in_a_group(model, history, fail)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await node_of(call).ainvoke(say(SILENT), CONFIG)
+    assert (len(model.seen), len(notes(caught.value))) == (1, 1)
+
+
+def test_1_the_last_attempt_of_tenacity():
+    """Its `RetryError` carries it; the repaired request is sent once for both attempts."""
+    model = RefusingModel(rule=empty)
+    graph = node_of(tenacity.retry(stop=tenacity.stop_after_attempt(2))(model.invoke))
+    assert graph.invoke(say(SILENT), CONFIG)["messages"][-1].text == "done"
+    assert len(model.seen) == 3
+
+
+def test_1_a_refusal_that_the_application_got_over():
+    """What fails then is another request."""
+    first, second = RefusingModel(rule=empty), RefusingModel(rule=overloaded)
+
+    def call(history: Any) -> Any:
+        try:
+            return first.invoke(history)
+        except RefusedError:
+            return second.invoke(history)
+
+    with pytest.raises(TimeoutError):
+        node_of(call).invoke(say(SILENT), CONFIG)
+    assert (len(first.seen), len(second.seen)) == (1, 1)
+
+
+def overloaded(_: Any) -> None:
+    """A rule of a model that is overloaded."""
+    raise TimeoutError
+
+
+# --- 2. who is nearest asks ---------------------------------------------------------------------
+
+
+def below_a_function(patched: Any, kind: str) -> Any:
+    """A patched graph, one of whose functions calls a graph with this model."""
+    if kind == "entrypoint":
+
+        @entrypoint()
+        def inner(state: Any) -> Any:
+            return {"messages": [patched.invoke(state["messages"])]}
+
+        inner_graph: Any = inner
+    else:
+        builder = StateGraph(MessagesState)
+        builder.add_node("llm", lambda state: {"messages": [patched.invoke(state["messages"])]})
+        inner_graph = builder.add_edge(START, "llm").compile()
+    return node_of(lambda history: inner_graph.invoke({"messages": history})["messages"][-1])
+
+
+UNUSABLE = AIMessage(
+    "", invalid_tool_calls=[{"name": "mail", "args": '{"a', "id": "c1", "error": None}]
+)
+"""A message whose only call is no JSON."""
+
+
+@pytest.mark.parametrize("kind", ["graph", "entrypoint", "node"])
+@pytest.mark.parametrize("way", ["invoke", "events"])
+def test_2_patch_model_asks_for_itself_below_a_patched_graph(kind: str, way: str):
+    """After a refusal, and after an unusable message; the node around it runs once."""
+    model = RefusingModel(rule=empty, script=[UNUSABLE], disable_streaming=True)
+    patched = patch_model(model)
+    graph = node_of(patched.invoke) if kind == "node" else below_a_function(patched, kind)
+    WAYS[way](graph, say(SILENT), CONFIG)
+    assert [m.type for m in model.seen[2]][-3:] == ["human", "ai", "tool"]
+    assert (stored(graph)[-1], len(model.seen)) == ("done", 3)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_2_patch_model_asks_though_the_node_did_something(*, asynchronous: bool):
+    """It repeats one request: the tool runs once, streamed or not."""
+    model, desk = RefusingModel(rule=empty), Desk()
+    patched, mail = patch_model(model), desk.tools()[0]
+
+    def call(history: Any) -> Any:
+        mail.invoke({"to": "bob"})
+        return next(patched.stream(history))
+
+    async def acall(history: Any) -> Any:
+        await mail.ainvoke({"to": "bob"})
+        return await anext(patched.astream(history))
+
+    graph = node_of(acall if asynchronous else call)
+    WAYS["ainvoke" if asynchronous else "invoke"](graph, say(SILENT), CONFIG)
+    assert (stored(graph)[-1], len(model.seen), desk.did) == ("done", 2, {"mail bob": 1})
+
+
+@pytest.mark.parametrize("order", ["patch_model", "middleware", "both"])
+def test_2_the_others_pass_on_what_the_nearest_has_looked_at(order: str, caplog: Any):
+    """Three requests, and one note."""
+    model = RefusingModel(rule=never)
+    asked = patch_model(model) if order != "middleware" else model
+    middleware = [PatchToolCallsMiddleware()] if order != "patch_model" else []
+    graph = with_patching(create_agent(asked, middleware=middleware))
+    with pytest.raises(RefusedError) as caught:
+        graph.invoke(say(TWO_FORMS), CONFIG)
+    assert (len(model.seen), len(notes(caught.value))) == (3, 1)
+    assert caplog.text.count("the provider refused the history of thread 't', and again") == 1
+
+
+def test_2_a_node_whose_patched_model_never_finishes():
+    """The guard of the node counts what `patch_model` could not repair."""
+    cut = AIMessage("", response_metadata={"finish_reason": "MALFORMED_FUNCTION_CALL"})
+    model = StrictModel(script=[cut] * 20)
+    patched = patch_model(model)
+
+    def call(history: Any) -> Any:
+        while not (answer := patched.invoke(history)).text:
+            pass
+        return answer
+
+    with pytest.raises(Exception, match="did not finish its message 3 times"):
+        node_of(call).invoke(say([HumanMessage("hi")]), CONFIG)
+    assert len(model.seen) == 6
+
+
+# --- 3. nothing else was begun ------------------------------------------------------------------
+
+
+def scripts() -> dict[str, Any]:
+    """A model whose request is refused, and one whose message is unusable."""
+    return {
+        "refused": RefusingModel(rule=empty),
+        "unusable": RefusingModel(rule=lambda _: None, script=[UNUSABLE]),
+    }
+
+
+BEGUN = ["a task", "an async task", "a tool", "a graph", "an answered interrupt"]
+
+
+@pytest.mark.parametrize("case", ["refused", "unusable"])
+@pytest.mark.parametrize("begun", BEGUN)
+def test_3_nothing_that_was_begun_is_done_twice(begun: str, case: str):
+    """It runs once, and so does the request."""
+    model, desk = scripts()[case], Desk()
+    mail = desk.tools()[0]
+    graph = StateGraph(MessagesState).add_node("n", lambda _: desk.note("it ran") or {})
+    inner = graph.add_edge(START, "n").compile()
+
+    @task
+    def run_task() -> None:
+        desk.note("it ran")
+
+    @task
+    async def run_async_task() -> None:
+        desk.note("it ran")
+
+    def call(history: Any) -> Any:
+        if begun == "an answered interrupt":
+            interrupt("may I?")
+            desk.note("it ran")
+        if begun == "a task":
+            run_task().result()
+        if begun == "a tool":
+            mail.invoke({"to": "bob"})
+        if begun == "a graph":
+            inner.invoke({"messages": []})
+        return model.invoke(history)
+
+    async def acall(history: Any) -> Any:
+        await run_async_task()
+        return await model.ainvoke(history)
+
+    graph = node_of(acall if begun == "an async task" else call)
+    inputs = [say(SILENT), Command(resume="yes")][: 1 + (begun == "an answered interrupt")]
+    for number, each in enumerate(inputs, 1):
+        ends = pytest.raises(RefusedError) if case == "refused" and number == len(inputs) else None
+        with ends or nullcontext():
+            asyncio.run(graph.ainvoke(each, CONFIG))
+    assert (sum(desk.did.values()), len(model.seen)) == (1, 1)
+
+
+class SlowModel(StrictModel):
+    """Answers after a moment."""
+
+    async def _agenerate(self, *args: Any, **options: Any) -> Any:
+        await asyncio.sleep(0.05)
+        return self._generate(*args, **options)
+
+
+@pytest.mark.parametrize("beside", ["a tool", "a model", "a step that comes later", "a coroutine"])
+async def test_3_what_still_runs_beside_the_refused_request_runs_once(beside: str):
+    """Another branch of the node has begun, and has not ended."""
+    model, other, desk = RefusingModel(rule=empty), SlowModel(), Desk()
+    mail = desk.tools()[0]
+
+    async def slow_mail() -> None:
+        await asyncio.sleep(0.02)
+        await mail.ainvoke({"to": "bob"})
+
+    async def ask_other() -> None:
+        await other.ainvoke("hi")
+        desk.note("paid")
+
+    async def call(history: Any) -> Any:
+        if beside == "a coroutine":
+            running = asyncio.create_task(slow_mail())
+            answer = await model.ainvoke(history)
+            await running
+            return answer
+        branch = {"a tool": mail.ainvoke, "a model": ask_other}.get(beside, slow_mail)
+        others = [branch({"to": "bob"})] if beside == "a tool" else [branch()]
+        return (await asyncio.gather(model.ainvoke(history), *others))[0]
+
+    with pytest.raises(RefusedError):
+        await node_of(call).ainvoke(say(SILENT), CONFIG)
+    await asyncio.sleep(0.1)
+    assert (sum(desk.did.values()), len(model.seen)) == (1, 1)
+
+
+@pytest.mark.parametrize("how", ["plain", "by id", "after a failure"])
+def test_3_an_answer_that_waits_for_its_question_is_none(how: str):
+    """A node asks a human behind its repaired request: the answer reaches it, however it comes."""
+    published, down = [], [1] * (how == "after a failure")
+    model = RefusingModel(rule=empty)
+
+    def call(history: Any) -> Any:
+        answer = model.invoke(history)
+        said = interrupt("publish?")
+        if down:
+            down.pop()
+            raise OwnError("the publisher is down")
+        published.append(said)
+        return answer
+
+    graph = node_of(call)
+    graph.invoke(say(SILENT), CONFIG)
+    [question] = graph.get_state(CONFIG).interrupts
+    if how == "after a failure":
+        with pytest.raises(OwnError):
+            graph.invoke(Command(resume="yes"), CONFIG)
+        graph.invoke(None, CONFIG)
+    else:
+        graph.invoke(Command(resume={question.id: "yes"} if how == "by id" else "yes"), CONFIG)
+    assert (published, stored(graph)[-1]) == (["yes"], "done")
+
+
+# --- 4. counted as it is said -------------------------------------------------------------------
+
+
+def retried(place: str, model: Any) -> Any:
+    """A graph that makes three attempts, in or around what asks again."""
+    retry = ModelRetryMiddleware(max_retries=2, initial_delay=0.0, on_failure="error")
+    ours = PatchToolCallsMiddleware()
+    three = {"stop_after_attempt": 3, "wait_exponential_jitter": False}
+    policy = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=RefusedError, jitter=False)
+    made: dict[str, Any] = {
+        "a policy around a node": lambda: node_of(model.invoke, retry_policy=policy),
+        "a policy around patch_model": lambda: node_of(
+            patch_model(model).invoke, retry_policy=policy
+        ),
+        "a middleware in a node": lambda: with_patching(create_agent(model, middleware=[retry])),
+        "a middleware around ours": lambda: create_agent(model, middleware=[retry, ours]),
+        "a middleware in ours": lambda: create_agent(model, middleware=[ours, retry]),
+        "a retry in a node": lambda: node_of(model.with_retry(**three).invoke),
+        "a retry of patch_model": lambda: node_of(patch_model(model).with_retry(**three).invoke),
+        "tenacity in a node": lambda: node_of(
+            tenacity.retry(stop=tenacity.stop_after_attempt(3), reraise=True)(model.invoke)
+        ),
+    }
+    return made[place]() if place else list(made)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", retried("", None))
+def test_4_three_attempts_send_two_further_forms(place: str, way: str):
+    """Five requests; the error of the last attempt has the note."""
+    model = RefusingModel(rule=never)
+    with pytest.raises(RefusedError) as caught:
+        WAYS[way](retried(place, model), say(TWO_FORMS), CONFIG)
+    assert (len(model.seen), len(notes(caught.value))) == (5, 1)
+
+
+def test_4_another_model_gets_its_own_attempts():
+    """A policy whose second attempt asks another model, which reads the repaired form."""
+    models = [RefusingModel(rule=never), RefusingModel(rule=empty, disable_streaming=True)]
+    attempts = []
+
+    def call(history: Any, config: Any) -> Any:
+        number = config["configurable"]["__pregel_runtime"].execution_info.node_attempt
+        attempts.append(number)
+        return models[number - 1].invoke(history["messages"])
+
+    policy = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=RefusedError, jitter=False)
+    builder = StateGraph(MessagesState)
+    builder.add_node(
+        "agent", lambda s, config: {"messages": [call(s, config)]}, retry_policy=policy
+    )
+    graph = with_patching(builder.add_edge(START, "agent").compile(checkpointer=InMemorySaver()))
+    graph.invoke(say(SILENT), CONFIG)
+    assert (stored(graph)[-1], attempts) == ("done", [1, 1, 2, 2])
+
+
+@pytest.mark.parametrize("value", [None, "", [], {}])
+def test_4_a_form_that_is_sent_as_the_one_before_is_none(value: Any):
+    """ChatOpenAI puts `{"refusal": None}` on each message: no request, no note."""
+    said = AIMessage(
+        "hello", additional_kwargs={"refusal": value}, response_metadata={"model_name": "gpt"}
+    )
+    model = RefusingModel(rule=never)
+    with pytest.raises(RefusedError) as caught:
+        node_of(model.invoke).invoke(say([HumanMessage("hi"), said, HumanMessage("x")]), CONFIG)
+    assert (len(model.seen), notes(caught.value)) == (1, [])
+
+
+def test_4_a_form_without_what_was_sent_is_another_one():
+    """A refusal in words, and blocks whose metadata say how they are translated."""
+    told = AIMessage("", additional_kwargs={"refusal": "I can't."})
+    model = RefusingModel(rule=lambda seen: None if seen[1].text else "no content")
+    node_of(model.invoke).invoke(say([HumanMessage("hi"), told, HumanMessage("x")]), CONFIG)
+    assert model.seen[-1][1].text == "I can't."
+
+
+# --- 5. what was written beside it: `test_writing` ----------------------------------------------
+
+
+# --- 6. the application's error stays itself ----------------------------------------------------
+
+
+def raising(*_: Any) -> Any:
+    """Raise what nobody expects."""
+    raise ZeroDivisionError
+
+
+class OddError(Exception):
+    """An error with these attributes, whatever they are."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__("odd")
+        vars(self).update(fields)
+
+
+class NoTextError(OddError):
+    """Its text cannot be shown."""
+
+    __str__ = raising
+    status_code = 400
+
+
+class NoResponseError(OddError):
+    """Its response cannot be read."""
+
+    response = property(raising)
+    status_code = 400
+
+
+class FrozenError(OddError):
+    """It takes no note."""
+
+    add_note = raising
+    __notes__ = property(raising)
+    status_code = 400
+
+
+class ChainlessError(OddError):
+    """Its cause cannot be read."""
+
+    __cause__ = property(raising)
+
+
+ODD: dict[str, Any] = {
+    "a response that is a text": lambda: OddError(response="text"),
+    "an error that is a text": lambda: OddError(response={"Error": "text"}),
+    "no error": lambda: OddError(response={"Error": None}),
+    "no metadata": lambda: OddError(response={"ResponseMetadata": None}),
+    "notes that are no texts": lambda: OddError(__notes__=[1], status_code=400),
+    "no text": NoTextError,
+    "no cause": ChainlessError,
+}
+
+UNKNOWN_TO_LANGCHAIN = {
+    "notes that are none": lambda: OddError(__notes__=None, status_code=400),
+    "no response": NoResponseError,
+    "frozen": FrozenError,
+}
+"""LangChain and LangGraph raise an error of their own instead."""
+
+
+@pytest.mark.parametrize("name", UNKNOWN_TO_LANGCHAIN)
+def test_6_an_error_that_takes_no_note(name: str):
+    """It stays as it is; a status is found without a response."""
+    error = UNKNOWN_TO_LANGCHAIN[name]()
+    assert is_refusal(error)
+    note(error, "a note")
+    without_notes(error)
+
+
+def test_6_what_has_been_raised_in_a_circle():
+    """A group whose member was raised while it was handled."""
+    member = OddError()
+    member.__context__ = group = ExceptionGroup("g", [member, OddError(status_code=400)])
+    model = RefusingModel(rule=lambda _: fail_with(group))
+    assert end_of(node_of(model.invoke)) is group
+    assert is_refusal(group)
+    assert refusal_text(group).splitlines()[1:] == ["odd", "odd"]
+
+
+def test_6_groups_of_groups():
+    """However deep."""
+    error: Exception = OddError(status_code=400)
+    for _ in range(3000):
+        error = ExceptionGroup("g", [error])
+    assert is_refusal(error)
+    assert [type(each) for each in carried_by(error)] == [OddError]
+    assert refusal_text(error).endswith("odd")
+
+
+def end_of(graph: Any) -> BaseException | None:
+    """The error of a run; pytest cannot show some of them."""
+    try:
+        graph.invoke(say(TWO_FORMS), CONFIG)
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return error
+    return None
+
+
+def fail_with(error: BaseException) -> Any:
+    """Raise an error."""
+    raise error
+
+
+@pytest.mark.parametrize("place", ["node", "middleware", "patch_model", "a stream"])
+@pytest.mark.parametrize("name", ODD)
+def test_6_reading_an_error_never_raises(name: str, place: str):
+    """The object that the client raised leaves the run, whatever it is."""
+    error = ODD[name]()
+    model = RefusingModel(rule=lambda _: fail_with(error))
+    called = {
+        "node": model.invoke,
+        "patch_model": patch_model(model).invoke,
+        "a stream": lambda history: next(patch_model(model).stream(history)),
+    }
+    graph = (
+        create_agent(model, middleware=[PatchToolCallsMiddleware()])
+        if place == "middleware"
+        else node_of(called[place])
+    )
+    assert end_of(graph) is error
+    assert len(model.seen) == (3 if "status_code" in dir(error) else 1)
+
+
+@pytest.mark.parametrize("place", ["node", "patch_model"])
+def test_6_a_note_is_of_this_run_only(place: str):
+    """A client raises one object for all its users."""
+    error = RefusedError("no")
+    model = RefusingModel(rule=lambda _: fail_with(error))
+    graph = node_of((patch_model(model) if place == "patch_model" else model).invoke)
+    for user, history in {"alice": SILENT, "bob": SILENT[:2], "carol": SILENT}.items():
+        with pytest.raises(RefusedError) as caught:
+            graph.invoke(say(history), {"configurable": {"thread_id": user}})
+        assert caught.value is error
+        found = notes(error)
+        assert len(found) == (user != "bob")
+        assert all(f"thread '{user}'" in note for note in found)
+
+
+# --- a refusal that is no error any more --------------------------------------------------------
+
+
+def test_a_refusal_that_the_node_catches_is_logged(caplog: Any):
+    """One WARNING that names the node and the thread, and says what to do."""
+    model = RefusingModel(rule=empty)
+
+    def call(history: Any) -> Any:
+        try:
+            return model.invoke(history)
+        except RefusedError as refusal:
+            return AIMessage(f"Sorry: {refusal}")
+
+    graph = node_of(call)
+    for way in WAYS.values():
+        caplog.clear()
+        way(graph, say(SILENT), CONFIG)
+        [record] = [each for each in caplog.records if each.name == "langgraph_patch"]
+        assert record.levelname == "WARNING"
+        assert "model of the node 'agent' refused the history of thread 't'" in record.message
+        assert record.message.endswith("or call the model through patch_model")
+    assert len(model.seen) == len(WAYS)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rule", [empty, never])
+def test_a_refusal_of_which_langchain_made_a_message_is_asked_again(rule: Any, way: str):
+    """`ModelRetryMiddleware` does so by default; if nothing helps, its message stays."""
+    model = RefusingModel(rule=rule)
+    retry = ModelRetryMiddleware(max_retries=1, initial_delay=0.0)
+    graph = with_patching(create_agent(model, middleware=[retry], checkpointer=InMemorySaver()))
+    WAYS[way](graph, say(TWO_FORMS), CONFIG)
+    texts = stored(graph)
+    if rule is empty:
+        assert (texts[-1], len(model.seen)) == ("done", 3)
+        assert " " not in texts
+    else:
+        assert texts[-1] == "Model call failed after 2 attempts with RefusedError: no"
+        assert len(model.seen) == 4
+
+
+def test_a_first_model_that_refuses_in_each_turn_is_named(caplog: Any):
+    """A fallback answers: one INFO line, and nothing is sent again."""
+    caplog.set_level(logging.INFO, "langgraph_patch")
+    first, second = RefusingModel(rule=empty), StrictModel()
+    graph = node_of(first.with_fallbacks([second]).invoke)
+    caplog.clear()
+    graph.invoke(say(SILENT), CONFIG)
+    assert [each.levelname for each in caplog.records if "another model answered" in each.message]
+    assert (len(first.seen), len(second.seen), stored(graph)[2]) == (1, 1, " ")
+
+
+# --- a call that was left to a frontend ---------------------------------------------------------
+
+
+def open_calls(messages: list[BaseMessage]) -> str | None:
+    """A rule of most providers."""
+    made = [call["id"] for m in messages if isinstance(m, AIMessage) for call in m.tool_calls]
+    answered = [getattr(m, "tool_call_id", None) for m in messages]
+    return "no result" if set(made) - set(answered) else None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_call_left_to_a_frontend_is_closed_after_a_refusal(way: str):
+    """The model speaks now: it reads that nothing is known of it; a later result replaces that."""
+    made = calls(("show_map", {}), ("pick_date", {}), id="a1")
+    model = RefusingModel(rule=open_calls, script=[made])
+    graph = loop(model, Desk().tools(), router=lambda _: END).compile(checkpointer=InMemorySaver())
+    graph = with_patching(graph)
+    graph.invoke(say([HumanMessage("go")]), CONFIG)
+    first = {"type": "tool", "content": "shown", "tool_call_id": "c1", "id": "t1"}
+    WAYS[way](graph, say([first]), CONFIG)
+    assert [m.type for m in model.seen[1]] == ["human", "ai", "tool"]
+    assert [m.type for m in model.seen[2]] == ["human", "ai", "tool", "tool"]
+    assert stored(graph)[-1] == "done"
+    second = {"type": "tool", "content": "1 May", "tool_call_id": "c2", "id": "t2"}
+    WAYS[way](graph, say([second]), CONFIG)
+    assert [m.text for m in model.seen[-1] if m.type == "tool"] == ["shown", "1 May"]
+    assert len(model.seen) == 4
