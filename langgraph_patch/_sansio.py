@@ -46,7 +46,6 @@ def method_request(target: Any, method: str, *args: Any, **kwargs: Any) -> IOReq
 
 
 def call_method(target: Any, method: str, *args: Any, **kwargs: Any) -> IOGenerator[Any]:
-    """Request what `method_request` returns, and return its result."""
     return (yield method_request(target, method, *args, **kwargs))
 
 
@@ -108,9 +107,7 @@ class GeneratorRunnable(Runnable[Any, Any]):
         """Run it, and request the I/O."""
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Run it synchronously."""
         return run_sync(self.run(input, config or {}, **kwargs))
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Do the same as `invoke`, asynchronously."""
         return await run_async(self.run(input, config or {}, **kwargs))
