@@ -71,7 +71,6 @@ async def next_part(parts: AsyncIterator[Any]) -> list[Any]:
 
 
 def call_method(target: Any, method: str, *args: Any, **kwargs: Any) -> IOGenerator[Any]:
-    """Request what `method_request` returns, and return its result."""
     return (yield method_request(target, method, *args, **kwargs))
 
 
@@ -133,9 +132,7 @@ class GeneratorRunnable(Runnable[Any, Any]):
         """Run it, and request the I/O."""
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Run it synchronously."""
         return run_sync(self.run(input, config or {}, **kwargs))
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Do the same as `invoke`, asynchronously."""
         return await run_async(self.run(input, config or {}, **kwargs))

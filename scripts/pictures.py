@@ -1,15 +1,17 @@
 """Write the pictures of the documentation, from what the program and LangGraph do.
 
-Two are terminals, which rich exports; two are drawn from the checkpoints of a run. A test compares
-them with a fresh run: `python scripts/pictures.py` writes them anew.
+Two are terminals, which rich exports; two are drawn from the checkpoints of a run, and one from the
+layers that import-linter checks. A test compares them with a fresh run:
+`python scripts/pictures.py` writes them anew.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from html import escape
@@ -34,7 +36,8 @@ from langgraph_patch.cli.demo import lines, style_of
 from langgraph_patch.threads import scan_threads
 from langgraph_patch.view import report_view
 
-FOLDER = Path(__file__).parents[1] / "docs" / "pages" / "pictures"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "pages" / "pictures"
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 100}), id="a1")
 CONFIG: Any = {"configurable": {"thread_id": "7"}}
@@ -58,20 +61,22 @@ role="img" font-family="ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monos
 """What rich puts a terminal into: no frame, no font of another host."""
 
 DRAWING = """\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" role="img" \
+<svg xmlns="http://www.w3.org/2000/svg" width="{width}" viewBox="0 0 {width} {height}" role="img" \
 font-family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="16">
 <style>
 text {{ fill: #1f2328 }} .soft {{ fill: #59636e }} .card {{ fill: #ffffff; stroke: #d1d9e0 }}
 .kept rect {{ fill: #dafbe1; stroke: #1a7f37 }} .lost rect {{ fill: #ffebe9; stroke: #cf222e }}
 .plain rect {{ fill: #f6f8fa; stroke: #59636e }} .lost rect {{ stroke-dasharray: 5 4 }}
-.added rect {{ fill: #fff8c5; stroke: #9a6700 }}
+.added rect {{ fill: #fff8c5; stroke: #9a6700 }} .core rect {{ fill: #ddf4ff; stroke: #0969da }}
+path {{ fill: none; stroke: #59636e; stroke-width: 1.5 }}
 @media (prefers-color-scheme: dark) {{
 text {{ fill: #f0f6fc }} .soft {{ fill: #9198a1 }} .card {{ fill: #0d1117; stroke: #3d444d }}
 .kept rect {{ fill: #12261e; stroke: #3fb950 }} .lost rect {{ fill: #25171c; stroke: #f85149 }}
 .plain rect {{ fill: #151b23; stroke: #9198a1 }} .added rect {{ fill: #272115; stroke: #d29922 }}
+.core rect {{ fill: #121d2f; stroke: #4493f8 }} path {{ stroke: #9198a1 }}
 }}
 </style>
-<rect class="card" x="1" y="1" width="758" height="{inner}" rx="8"/>
+<rect class="card" x="1" y="1" width="{inner_width}" height="{inner_height}" rx="8"/>
 {body}
 </svg>
 """
@@ -132,9 +137,15 @@ def label(x: int, y: int, text: str, *, soft: bool = False) -> str:
     return f'<text x="{x}" y="{y}"{kind}>{escape(text)}</text>'
 
 
-def drawing(height: int, body: Sequence[str]) -> str:
+def drawing(height: int, body: Sequence[str], *, width: int = 760) -> str:
     """A picture on a card of its own, for light and dark pages."""
-    return DRAWING.format(height=height, inner=height - 2, body="\n".join(body))
+    return DRAWING.format(
+        width=width,
+        height=height,
+        inner_width=width - 2,
+        inner_height=height - 2,
+        body="\n".join(body),
+    )
 
 
 class Told(NamedTuple):
@@ -251,7 +262,86 @@ def turn() -> str:
     return drawing(470, [*heads, *left, *right])
 
 
+PACKAGES = {
+    "cli": "the command line: scan, show, repair, undo",
+    "middleware": "for create_agent",
+    "streaming": "reads streams",
+    "threads": "stored threads",
+    "graph": "repairs while a graph runs",
+    "evidence": "reads what the checkpoints recorded",
+    "history": "reads and repairs messages, without I/O",
+    "_langgraph": "private details of LangGraph, guarded",
+    "address": "which checkpoint",
+    "view": "results as tables",
+    "_sansio": "I/O, written once",
+    "errors": "the exceptions",
+    "_text": "text of others, safe to show",
+}
+"""What each package does."""
+
+WAY = {
+    "START": "graph.entry",
+    "fast check": "history.fast_check",
+    "reading": "history.reading",
+    "window": "evidence.window",
+    "judge": "evidence.judge",
+    "patch": "history.repair",
+    "one write": "graph.writing",
+}
+"""The way of a damaged history: each step, and the module that does it."""
+
+KINDS = {"graph": "added", "evidence": "kept", "history": "core"}
+"""The colours of the packages on that way."""
+
+
+def layers_of(container: str) -> list[list[str]]:
+    """The layers of a package, from the top: what stands side by side in each of them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    [layers] = [each["layers"] for each in contracts if each["containers"] == [container]]
+    return [layer.split(" | ") for layer in layers]
+
+
+def architecture() -> str:
+    """The packages as import-linter checks them, and the way of a damaged history."""
+    body, y = [label(24, 38, "Packages: each imports only from those below it.")], 54
+    for layer in layers_of("langgraph_patch"):
+        width, below = (522 - 8 * len(layer)) // len(layer), len(layer) > 2
+        for place, name in enumerate(layer):
+            x, kind, text = 24 + place * (width + 8), KINDS.get(name, "plain"), PACKAGES[name]
+            if below:
+                body.append(box(x, y, width, kind, name, text))
+            else:
+                beside = label(x + (92 if layer[1:] else 124), y + 26, text)
+                body += [box(x, y, width, kind, name), beside]
+        y += 72 if below else 50
+    text = "The way of a damaged history, from START to its one write:"
+    body += [label(24, y + 30, text), *way(y + 46)]
+    return drawing(y + 226, body, width=562)
+
+
+def way(y: int) -> Iterator[str]:
+    """The steps of a damaged history, four in a row, each with the package that does it."""
+    for place, (step, module) in enumerate(WAY.items()):
+        package, _, name = module.rpartition(".")
+        if not any(name in layer for layer in layers_of(f"langgraph_patch.{package}")):
+            raise ValueError(module)
+        row, column = divmod(place, 4)
+        x, top = 24 + 133 * column, y + 92 * row
+        yield box(x, top, 115, KINDS[package], step, package)
+        if column:
+            yield arrow(f"M{x - 17} {top + 32}h15", "l-6 -5m6 5l-6 5")
+        elif row:
+            yield arrow(f"M{x + 456} {top - 26}v12h-399v10", "l-5 -6m5 6l5 -6")
+
+
+def arrow(line: str, head: str) -> str:
+    """A line with an arrowhead, from a path."""
+    return f'<path d="{line}{head}"/>'
+
+
 PICTURES: dict[str, Callable[[], str]] = {
+    "architecture": architecture,
     "demo": demo,
     "show": show,
     "record": record,

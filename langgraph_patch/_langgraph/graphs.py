@@ -83,7 +83,6 @@ class Graph:
         return {node: spec.runnable for node, spec in nodes if node != _DEFAULT_HANDLER}
 
     def keys_read_by(self, node: str) -> Collection[str]:
-        """The state keys that a node reads: those of its input schema."""
         return self.input_of(node)[1]
 
     def input_of(self, node: str) -> tuple[type[Any], Collection[str]]:

@@ -89,7 +89,6 @@ class Run:
 
     @property
     def saver(self) -> BaseCheckpointSaver[Any] | None:
-        """The checkpointer."""
         saver = self._own.get(_CHECKPOINTER)
         return saver if isinstance(saver, BaseCheckpointSaver) else None
 
@@ -311,7 +310,6 @@ class Run:
 
     @property
     def loaded_checkpoint(self) -> str | None:
-        """The id of the checkpoint that the run loaded."""
         checkpoint_id = getattr(self._loop, "checkpoint_id_saved", None)
         return checkpoint_id if isinstance(checkpoint_id, str) else None
 

@@ -40,7 +40,6 @@ def is_reserved(channel: str) -> bool:
 
 
 def triggered_node(channel: str) -> str | None:
-    """The node that a channel triggers, or None for any other channel."""
     return channel.rpartition(":")[2] if channel.startswith(_TRIGGER_PREFIXES) else None
 
 
@@ -142,7 +141,6 @@ def nodes_of_namespace(namespace: str) -> list[str]:
 
 
 def parent_namespace(namespace: str) -> str:
-    """The namespace of the graph that a subgraph's or a node's namespace is part of."""
     return namespace.rpartition("|")[0]
 
 

@@ -56,7 +56,6 @@ class JudgedCall:
 
     @property
     def result(self) -> ToolMessage | None:
-        """The result of the call."""
         return self.finding.result if self.finding else None
 
 

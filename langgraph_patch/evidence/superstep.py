@@ -69,7 +69,6 @@ class Task:
         return self.step.address.at(namespace)
 
     def written_to(self, channel: str) -> list[Any]:
-        """The values that it wrote to a channel."""
         return [value for name, value in self.writes if name == channel]
 
     @cached_property
@@ -80,7 +79,6 @@ class Task:
 
     @cached_property
     def calls_made(self) -> list[tuple[AIMessage, Call]]:
-        """The calls that these messages make, each with its message."""
         made = (message for message in self.messages if isinstance(message, AIMessage))
         return [(message, call) for message in made for call in read_calls(message)]
 
@@ -100,7 +98,6 @@ class Task:
 
     @property
     def errors(self) -> list[object]:
-        """The errors that it raised."""
         return self.written_to(ERROR)
 
     @property
@@ -170,7 +167,6 @@ class Superstep:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the graph."""
         return self.address.namespace
 
     @property
@@ -206,7 +202,6 @@ class Superstep:
 
     @cached_property
     def sends(self) -> list[Any]:
-        """The `Send`s of the superstep."""
         return list(self.saved.checkpoint["channel_values"].get(TASKS) or ())
 
     @cached_property
@@ -266,7 +261,6 @@ class Superstep:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no node ran."""
         return not (self.nodes or self.sends or self.is_goto)
 
     @property

@@ -343,5 +343,4 @@ def open_in_turn(messages: Sequence[BaseMessage]) -> list[Call]:
 
 
 def called_in(messages: Iterable[BaseMessage]) -> list[Call]:
-    """All calls that messages make."""
     return [call for m in messages if isinstance(m, AIMessage) for call in read_calls(m)]

@@ -62,7 +62,6 @@ class RepairNode(GeneratorRunnable):
         self._repairers, self._graph = repairers, graph
 
     def repairers_at(self, run: Run) -> Sequence[Repairer]:  # noqa: ARG002 - for others
-        """The repairer of each history in a run."""
         return self._repairers
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
@@ -226,7 +225,6 @@ class EntryNode(RepairNode):
         return self._repairers if are_abandoned else self._with_open_calls
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
-        """Repair all histories."""
         return (yield from super().run(input, config)) if Run(config).is_alone else None
 
     def is_needed(self, state: Any, run: Run) -> IOGenerator[bool]:

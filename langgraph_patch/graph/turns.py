@@ -256,7 +256,6 @@ def _lines_of(messages: Sequence[BaseMessage]) -> Iterator[str]:
 
 
 def _json(value: object) -> str:
-    """A value as one line of JSON, shortened."""
     return shortened(json.dumps(value, ensure_ascii=False, default=repr), _MAX_JSON)
 
 

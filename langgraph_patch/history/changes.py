@@ -157,7 +157,6 @@ class Patch:
 def change_of(
     defect: DefectKind, index: int, before: BaseMessage, after: BaseMessage | None
 ) -> Change:
-    """The change that a repair makes of one message."""
     kind: ChangeKind = "dropped" if after is None else "corrected"
     return Change(kind, defect, index, "", None, None, before, after)
 

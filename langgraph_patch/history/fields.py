@@ -204,7 +204,6 @@ def blocks_of(message: BaseMessage) -> list[Block]:
 
 
 def text_block(text: str) -> Block:
-    """A content block with a text."""
     return Block({"type": "text", "text": text})
 
 

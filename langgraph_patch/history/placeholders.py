@@ -109,7 +109,6 @@ def without_look_again(stored: ToolMessage) -> ToolMessage:
 
 
 def marked(message: ToolMessage, marker: Mapping[str, Any], **update: Any) -> ToolMessage:
-    """A copy of a message with a marker, and with other fields."""
     extra = {**message.additional_kwargs, PLACEHOLDER_KEY: dict(marker)}
     return message.model_copy(update={**update, "additional_kwargs": extra})
 

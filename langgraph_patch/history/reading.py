@@ -87,7 +87,6 @@ class PairedCall:
 
     @property
     def answer(self) -> Result | None:
-        """The real result, else the placeholder."""
         return self.real or self.placeholder
 
 
@@ -174,12 +173,10 @@ class Reading:
 
     @cached_property
     def call_ids(self) -> set[str]:
-        """The ids of all calls."""
         return {paired.call.id for paired in self.paired_calls}
 
     @cached_property
     def message_ids(self) -> set[Hashable | None]:
-        """The ids of all messages."""
         return {message.id for message in self.messages}
 
 

@@ -212,7 +212,6 @@ def has_call(chunk: AIMessage) -> bool:
 
 
 def has_reasoning(chunk: AIMessage) -> bool:
-    """Whether a chunk contains reasoning."""
     is_beside = bool(chunk.additional_kwargs.get("reasoning_content"))
     return is_beside or any(block.is_reasoning for block in _blocks(chunk))
 

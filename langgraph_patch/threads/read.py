@@ -205,7 +205,6 @@ class StoredHistory:
 
     @property
     def checkpoint_id(self) -> str:
-        """The id of the checkpoint."""
         return self.saved.checkpoint["id"]
 
     @property

@@ -76,7 +76,6 @@ class ThreadReport:
         return {**_values_of(self), "defects": defects, "asks": asks}
 
     def _repr_html_(self) -> str:
-        """The report and its patch as HTML, for notebooks."""
         return notebook_html(self, lambda: report_view(self.to_dict()))
 
     def __str__(self) -> str:
@@ -126,7 +125,6 @@ class ThreadRepair:
         return _values_of(self)
 
     def _repr_html_(self) -> str:
-        """The repair and its patch as HTML, for notebooks."""
         return notebook_html(self, lambda: report_view(self.to_dict()))
 
     def __str__(self) -> str:

@@ -5,7 +5,9 @@ import importlib
 import inspect
 import re
 import runpy
+from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -60,6 +62,32 @@ def test_every_public_name_and_option_is_in_the_reference():
             for option in inspect.signature(value).parameters:
                 row = rf"^\| `{option}` \| `.+` \| (?:required|`.+`) \| [\w`].+ \|$"
                 assert re.search(row, sections[name], re.MULTILINE), (name, option)
+
+
+def test_a_public_name_and_a_long_function_has_a_docstring():
+    """Elsewhere a docstring would often say what the name, the types and one line of code say."""
+    classes = [each for each in PUBLIC.values() if inspect.isclass(each)]
+    members = [vars(each)[name] for each in classes for name in vars(each) if name[0] != "_"]
+    found = [each for each in (*PUBLIC.values(), *members) if _is_described(each)]
+    assert [each for each in found if not inspect.getdoc(each)] == []
+    for file in (ROOT / "langgraph_patch").rglob("*.py"):
+        long = _long_functions(ast.parse(file.read_text("utf-8")))
+        assert [each.name for each in long if not ast.get_docstring(each)] == [], file
+
+
+def _is_described(value: object) -> bool:
+    return inspect.isclass(value) or inspect.isfunction(value) or isinstance(value, property)
+
+
+def _long_functions(tree: ast.AST) -> Iterator[Any]:
+    """The functions and methods of more than two lines, but for private ones."""
+    for each in ast.iter_child_nodes(tree):
+        is_public = not getattr(each, "name", "_").startswith("_")
+        if isinstance(each, ast.ClassDef) and is_public:
+            yield from _long_functions(each)
+        is_function = isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_function and is_public and each.body[-1].end_lineno - each.body[0].lineno >= 2:
+            yield each
 
 
 def test_the_users_file_uses_every_public_name():

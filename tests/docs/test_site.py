@@ -1,6 +1,7 @@
 """The pages of the documentation: their code runs, each is found, and they quote the program."""
 
 import re
+import tomllib
 from itertools import product
 
 import pytest
@@ -125,6 +126,21 @@ def test_the_table_of_causes_has_the_texts_of_the_program():
         call = DanglingCall("{id}", "{name}", {}, cause, "{error}", AIMessage(""), 0, detail)
         text = default_text(call, human_follows=human_follows)
         assert any(row[0] == f"`{cause}`" and f"`{text}`" in row[2] for row in rows), text
+
+
+def test_what_maintainers_read_names_what_is_there():
+    """A path leads to a file, in the package or beside it; the table of packages has each once."""
+    contributing = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    for text in (PAGES["how-it-works"].read_text("utf-8"), contributing):
+        named = re.findall(r"`([\w.]+(?:/[\w.-]+)+|\w+\.py)`", text)
+        folders = (ROOT / "langgraph_patch", ROOT, ROOT / "docs" / "pages")
+        assert named
+        assert [n for n in named if not any((folder / n).exists() for folder in folders)] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    packages = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    table = contributing.partition("| package | what it does |")[2].partition("\n\n")[0]
+    listed = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    assert listed == [name for layer in packages for name in layer.split(" | ")]
 
 
 def test_the_readme_fits():
