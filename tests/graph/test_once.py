@@ -51,6 +51,7 @@ from support.bank import (
     Talk,
     ended_then_continued,
     ended_then_message,
+    lost,
     replay,
     twice,
 )
@@ -411,6 +412,16 @@ def test_an_answer_does_not_go_to_another_call_of_the_task():
     assert talk.say() is None
     assert len(talk.bank.paid) == 1
     assert PAID.replace("5", str(talk.bank.paid[0])) in results_in(talk.model.seen[-1]).values()
+
+
+def test_an_answer_that_was_used_does_not_go_to_another_call():
+    """The process dies when the first call has ended: LangGraph has the answer still."""
+    talk = Talk("hand_built", script=[ids_of("c1", "c2", amounts=(5, 6))])
+    talk.say("pay")
+    lost(talk, "ended", after=True)
+    assert talk.run(None) == REFUSED
+    assert talk.say() is None
+    assert len(talk.bank.paid) == 1
 
 
 def test_a_call_beside_one_that_asks_in_a_plain_tool_node():
