@@ -57,6 +57,12 @@ from support.bank import (
 )
 from support.placeholder_texts import UNKNOWN
 
+pytestmark = [
+    pytest.mark.needs("delta_as_node", langgraph="1.2"),
+    # A retry takes an interrupt for an error.
+    pytest.mark.needs("retry middleware, middleware", langchain="1.4"),
+]
+
 PLAYED = [
     *((kind, {}) for kind in (*KINDS, *NESTED, *APPROVED)),
     *((kind, {"asynchronous": True}) for kind in ("hand_built", "create_agent", "node", "hitl")),

@@ -50,6 +50,8 @@ from support.bank import (
 )
 from support.placeholder_texts import CANCELLED
 
+pytestmark = pytest.mark.needs("delta_as_node", langgraph="1.2")
+
 # --- what a tool may do -------------------------------------------------------------------------
 
 
