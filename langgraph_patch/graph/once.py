@@ -252,6 +252,8 @@ class OnceCall:
         if not self._what:
             self._what = what
             yield from self._begin()
+        elif isinstance(self._error, GraphBubbleUp):  # it asks: a second attempt asks the same
+            raise self._error
         elif not self._result or what != self._what:
             self._refuse_again()
         if self._instead is not None:
@@ -373,5 +375,5 @@ class OnceCall:
 
 def _is_invalid_answer(error: BaseException) -> bool:
     """Whether `interrupt(response_schema=...)` refused an answer: it can be answered again."""
-    check = getattr(langgraph_errors, "is_invalid_resume", None)  # since langgraph 1.2.23
+    check = getattr(langgraph_errors, "is_invalid_resume", None)  # older versions lack it
     return check is not None and bool(check(error))

@@ -315,6 +315,22 @@ def test_a_wrapper_that_runs_the_tool_twice():
         assert (talk.say("pay"), talk.bank.paid) == (raised, [5])
 
 
+def test_a_wrapper_that_tries_again_when_the_tool_asks():
+    """It takes a question for an error, as LangChain's documentation has it: it is still asked."""
+
+    @wrap_tool_call
+    def tries_again(request, handler):
+        try:
+            return handler(request)
+        except Exception:  # noqa: BLE001 - as it is there
+            return handler(request)
+
+    talk = Talk(agent_with(tries_again))
+    assert (talk.say("pay"), len(talk.graph.get_state(THREAD).interrupts)) == (None, 1)
+    assert twice(talk) == [None, REFUSED]
+    assert (talk.bank.paid, talk.read) == ([5], PAID)
+
+
 def test_a_retry_behind_the_middleware():
     """The middleware is not the last: what is inside of it does not run the tool twice either."""
     own = [PatchToolCallsMiddleware(once=["pay"]), RETRY]

@@ -21,11 +21,13 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import MessagesState
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
+from pydantic import BaseModel
 
 from kit import (
     BARE,
     KINDS,
     Counting,
+    RunNames,
     StrictModel,
     above,
     calls,
@@ -159,6 +161,32 @@ def test_a_tool_that_asks_twice(kind):
     assert (talk.bank.paid, talk.read) == ([5], "('a', 'b')")
     assert talk.run(Command(resume="c"), asked) is None
     assert (talk.bank.paid, talk.read) == ([5], "('a', 'b')")
+
+
+class Answer(BaseModel):
+    """What an interrupt accepts."""
+
+    amount: int
+
+
+@pytest.mark.needs(langgraph="1.2.22")
+@pytest.mark.parametrize("kind", USING)
+def test_an_answer_that_is_refused(kind):
+    """The claim is given back: the question can be answered again."""
+    bank = Bank()
+
+    @tool
+    def checks() -> str:
+        """Ask for an amount."""
+        bank.paid.append(interrupt("how much?", response_schema=Answer).amount)
+        return f"paid {bank.paid}"
+
+    build = lambda model, _, saver, **options: KINDS[kind](model, [checks], saver, **options)
+    talk = Talk(build, bank=bank, script=[calls(("checks", {}))], once=["checks"])
+    talk.say("go")
+    assert talk.run(Command(resume="five")) == "ValidationError"
+    assert talk.run(Command(resume={"amount": 5})) is None
+    assert (bank.paid, talk.read) == ([5], "paid [5]")
 
 
 @pytest.mark.parametrize("kind", USING)
@@ -441,6 +469,24 @@ def test_nothing_is_different_without_the_option():
             counts.append(saver.used)
         assert (counts[1] - counts[0]) == {"put": 1, "get_tuple": 1}
         assert not any(is_record(key[1]) for key in saver.writes if once == [])
+
+
+@pytest.mark.parametrize("kind", ["hand_built", "create_agent", "recorded"])
+def test_a_run_is_that_of_the_graph_without_the_option(kind):
+    """The same chunks, runs and checkpoints, and two rows beside them."""
+    seen = []
+    for once in ([], ["pay"]):
+        talk = Talk(kind, bank=Bank(asks=False), once=once)
+        names, config = RunNames(), {**THREAD}
+        config["callbacks"] = [names]
+        modes = ["updates", "values", "messages", "tasks", "checkpoints"]
+        question = {"messages": [HumanMessage("pay", id="h1")]}
+        chunks = list(talk.graph.stream(question, config, stream_mode=modes))
+        states = [s.next for s in talk.graph.get_state_history(THREAD)]
+        seen.append(([mode for mode, _ in chunks], names.names, states))
+        records = [key for key in talk.saver.writes if is_record(key[1])]
+        assert [len(talk.saver.writes[key]) for key in records] == ([2] if once else [])
+    assert seen[0] == seen[1]
 
 
 def test_a_subclass_with_a_wrapper_of_its_own():
