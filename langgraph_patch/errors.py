@@ -7,6 +7,7 @@
     |-- EvidenceError           a checkpointer failed while its records were read
     |-- ModelError              patch_model(model) lacks an attribute of a chat model
     |-- UnfinishedError         a model does not finish its messages
+    |-- StartedError            a call that runs once was started before
     |-- StreamError             the chunks of a stream contradict each other
     `-- ThreadError             a stored thread or its database cannot be read or repaired
         `-- StoreError          the database or the server itself failed
@@ -47,6 +48,24 @@ class ModelError(PatchError, AttributeError):
 
 class UnfinishedError(PatchError):
     """A node calls its model again and again, and the model does not finish its messages."""
+
+
+class StartedError(PatchError):
+    """A call of a tool in `once` was started before, and is not run again.
+
+    Attributes:
+        tool_name: The name of the tool.
+        tool_call_id: The id of the call.
+        thread_id: The thread.
+    """
+
+    def __init__(
+        self, message: str, tool_name: str = "", tool_call_id: str = "", thread_id: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.tool_name = tool_name
+        self.tool_call_id = tool_call_id
+        self.thread_id = thread_id
 
 
 class StreamError(PatchError, ValueError):

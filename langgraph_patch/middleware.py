@@ -6,18 +6,21 @@ has to change the import.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.ask import Attempts, Histories, Request, ask
 from langgraph_patch.graph.guard import TruncationGuard
+from langgraph_patch.graph.once import Once, check_tools, checked_names
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.graph.writing import (
     messages_in,
@@ -99,6 +102,12 @@ class PatchToolCallsMiddleware(_Base):
         on_patch: A function that is called with the `Patch` and the config of the run for each
             repair, before it is written: for metrics, alerts and audits. If it raises, the run
             fails with its exception and nothing is written. Default: None.
+        once: The names of tools whose calls run once, whoever answers, resumes or replays, and how
+            often. Before such a tool runs, the run claims the call in the checkpointer of the
+            thread. Whoever comes second gets the recorded result, or a `StartedError` if there is
+            none. The record has the result as this middleware sees it: what a middleware before
+            it changes is not recorded, while `with_patching(agent, once=[...])` records what the
+            model reads. See `docs/pages/once.md`. Default: none.
 
     Raises:
         OptionError: If an option has an invalid value.
@@ -123,6 +132,7 @@ class PatchToolCallsMiddleware(_Base):
         recover: Recover = True,
         reconcile: Mapping[str, Lookup] | None = None,
         on_patch: OnPatch | None = None,
+        once: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._repairer = Repairer(
@@ -131,7 +141,14 @@ class PatchToolCallsMiddleware(_Base):
             recover=recover,
             reconcile=reconcile,
             on_patch=on_patch,
+            once=checked_names(once),
         )
+        if once:
+            # `create_agent` looks for the wrapper of tools in the class, and for the name there.
+            cls = type(self)
+            if cls.wrap_tool_call is not AgentMiddleware.wrap_tool_call:
+                raise OptionError(f"once: {cls.__name__} has a wrap_tool_call of its own.")
+            self.__class__ = type(cls.__name__, (_RunsOnce, cls), {"__module__": cls.__module__})
 
     def wrap_model_call(
         self,
@@ -205,6 +222,27 @@ class PatchToolCallsMiddleware(_Base):
         if key in writes:
             run.write_first(key, writes.pop(key))
         return ExtendedModelResponse(response, Command(update=writes)) if writes else response
+
+
+class _RunsOnce(PatchToolCallsMiddleware):
+    """The same, for an agent with tools whose calls run once."""
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Any]) -> Any:
+        """Run a tool call, once if its tool is named."""
+        return run_sync(self._call_tool(request, handler))
+
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Any]) -> Any:
+        """Do the same as `wrap_tool_call`, asynchronously."""
+        return await run_async(self._call_tool(request, handler))
+
+    def _call_tool(self, request: ToolCallRequest, handler: Callable[..., Any]) -> IOGenerator[Any]:
+        once, runtime = self._repairer.once, request.runtime
+        check_tools(once, [tool.name for tool in getattr(runtime, "tools", ())], are_all=False)
+        own = Once(tuple(once), self._repairer.messages_key)
+        call = own.call(request.tool_call, request.state, runtime.config)
+        if call is None:
+            return (yield IORequest(lambda: handler(request), lambda: handler(request)))
+        return (yield from call.run(request, handler))
 
 
 @dataclass(slots=True)

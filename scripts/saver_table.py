@@ -29,6 +29,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph_patch import threads, with_patching
 from langgraph_patch._text import brief
 from langgraph_patch.errors import PatchError, ThreadError
+from support.bank import Talk, twice
 from support.stored_threads import ENDED, WAITED, results, stored
 
 # --- what is checked -------------------------------------------------------------------------
@@ -87,7 +88,16 @@ def undo(saver: Any) -> None:
     raise AssertionError("a second undo raised no error")
 
 
-CHECKS = (recover, scan, repair, undo)
+def once(saver: Any) -> None:
+    """Of two runs one runs the tool (`once=[...]`)."""
+    talk = Talk("create_agent", saver=saver)
+    if talk.say("pay") is not None:
+        raise talk.error
+    check("what both runs raise", twice(talk), [None, "StartedError"])
+    check("what was done", talk.bank.paid, [5])
+
+
+CHECKS = (recover, scan, repair, undo, once)
 
 
 # --- checkpointers ---------------------------------------------------------------------------

@@ -32,6 +32,8 @@ CORE = (
     "tests/graph/test_record.py",
     "tests/graph/test_model.py",
     "tests/graph/test_guard.py",
+    "tests/graph/test_once.py",
+    "tests/graph/test_once_tools.py",
     "tests/evidence",
     "tests/threads",
 )

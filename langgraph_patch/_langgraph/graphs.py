@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from types import MethodType
 from typing import Any, Final, get_args, get_type_hints
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -21,7 +22,15 @@ from langgraph.graph import START, add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Send
 
-from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
+from langgraph_patch._sansio import (
+    GeneratorRunnable,
+    IOGenerator,
+    IORequest,
+    call_method,
+    run_async,
+    run_sync,
+)
+from langgraph_patch.errors import GraphError
 
 _DEFAULT_HANDLER = "__default_error_handler__"
 """The node that `compile()` creates from a default error handler, each time."""
@@ -355,6 +364,12 @@ def tool_messages_key(tool_node: Any) -> str:
     return key if isinstance(key, str) else "messages"
 
 
+def runs_other_tools(tool_node: Any) -> bool:
+    """Whether a `ToolNode` may run tools that it does not list: a wrapper may bring them."""
+    wrappers = ("_wrap_tool_call", "_awrap_tool_call")
+    return any(getattr(tool_node, name, None) is not None for name in wrappers)
+
+
 def with_functions(tool_node: Any, func: Any, afunc: Any) -> Any:
     """A copy of a `ToolNode` that runs other functions: `func`, and asynchronously `afunc`.
 
@@ -362,6 +377,71 @@ def with_functions(tool_node: Any, func: Any, afunc: Any) -> Any:
     """
     copied = copy.copy(tool_node)
     copied.func, copied.afunc = func, afunc
+    return copied
+
+
+_RUN = ("_run_one", "_arun_one")
+"""The methods with which a `ToolNode` runs a call, with all wrappers and error handlers."""
+
+_EXECUTE = ("_execute_tool_sync", "_execute_tool_async")
+"""The methods with which the innermost wrapper runs the tool."""
+
+
+def with_call_wrappers(tool_node: Any, wrapper_of: Callable[..., Any]) -> Any:
+    """A copy of a `ToolNode` that wraps calls outside and inside of the application's wrappers.
+
+    A `wrap_tool_call` would be in one place only, and would change which errors the node handles.
+
+    Args:
+        tool_node: The `ToolNode`.
+        wrapper_of: Takes a call, the state that it reads and its config. Returns None if it runs as
+            it is, or an object with two methods that take a request: `around` for the call with all
+            wrappers and error handlers, and `start`, which takes the call first, for the tool.
+
+    Raises:
+        GraphError: If the methods of a `ToolNode` have changed.
+    """
+    functions = tool_node.func, tool_node.afunc
+    if not all(hasattr(tool_node, name) for name in (*_RUN, *_EXECUTE)) or any(
+        getattr(function, "__self__", None) is not tool_node for function in functions
+    ):
+        raise GraphError(
+            f"The calls of a {type(tool_node).__name__} like this one cannot be wrapped one by one."
+        )
+
+    def run(call: Mapping[str, Any], kind: str, runtime: Any) -> IOGenerator[Any]:
+        wrapper, node = wrapper_of(call, runtime.state, runtime.config), tool_node
+        if wrapper is None:
+            return (yield _request(node, _RUN, call, kind, runtime))
+
+        def execute(request: Any, *rest: Any) -> IOGenerator[Any]:
+            own = _request(node, _EXECUTE, request, *rest)
+            return (yield from wrapper.start(request.tool_call, own))
+
+        wrapped = _with_methods(node, _EXECUTE, execute)
+        return (yield from wrapper.around(_request(wrapped, _RUN, call, kind, runtime)))
+
+    copied = _with_methods(tool_node, _RUN, run)
+    return with_functions(copied, *(MethodType(each.__func__, copied) for each in functions))
+
+
+def _request(node: Any, methods: tuple[str, str], *args: Any) -> IORequest:
+    sync, asynchronous = (getattr(node, name) for name in methods)
+    return IORequest(lambda: sync(*args), lambda: asynchronous(*args))
+
+
+def _with_methods(node: Any, methods: tuple[str, str], run: Callable[..., IOGenerator[Any]]) -> Any:
+    """A copy of a node with another method, which does I/O, in both forms."""
+
+    def sync(*args: Any) -> Any:
+        return run_sync(run(*args))
+
+    async def asynchronous(*args: Any) -> Any:
+        return await run_async(run(*args))
+
+    copied = copy.copy(node)
+    for name, method in zip(methods, (sync, asynchronous), strict=True):
+        setattr(copied, name, method)
     return copied
 
 

@@ -13,6 +13,7 @@ The other private details are in `_langgraph.graphs` (graphs and tool nodes that
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,8 +30,10 @@ from langgraph_patch._langgraph.storage import (
     RETURN,
     has_ended_tasks,
     parent_namespace,
+    send_index,
     triggered_node,
 )
+from langgraph_patch._sansio import IOGenerator, IORequest
 
 _CHECKPOINTER = "__pregel_checkpointer"
 """The checkpointer of the run. A server sets its own here, so the compiled graph lacks it."""
@@ -193,6 +196,18 @@ class Run:
         return _KEPT[id(writes)]
 
     @property
+    def may_be_answered(self) -> bool:
+        """Whether an `interrupt()` of the task was answered, or the next one has its answer."""
+        scratchpad = self._own.get(_SCRATCHPAD)
+        peek = getattr(scratchpad, "get_null_resume", None)
+        return self.has_answers or (callable(peek) and peek(False) is not None)  # noqa: FBT003 - it takes no name
+
+    @property
+    def send_index(self) -> int | None:
+        """The index of the `Send` that made the task, among all of the superstep; None if none."""
+        return send_index(self._metadata.get(_PATH, ()))
+
+    @property
     def sends(self) -> Sequence[Any]:
         """The `Send`s that made tasks of the superstep, in their order."""
         channel = self.channels.get(TASKS)
@@ -288,6 +303,16 @@ class Run:
     def _loop(self) -> Any:
         schedule = getattr(self._own.get(_CALL), "keywords", {}).get("schedule_task")
         return getattr(schedule, "__self__", None)
+
+    def stored(self) -> IOGenerator[None]:
+        """Wait until the current checkpoint is stored: LangGraph goes on while it is written.
+
+        Raises:
+            Exception: What the checkpointer raised.
+        """
+        storing = getattr(self._loop, "_put_checkpoint_fut", None)
+        if storing is not None:
+            yield IORequest(storing.result, lambda: asyncio.shield(storing))
 
     @property
     def breakpoints(self) -> frozenset[str] | None:

@@ -4,6 +4,8 @@ The window is replayed forward: what a later superstep recorded counts more than
 did, and a result counts more than any ending. What may be of another call proves nothing. Who
 recorded it, and when it is the call's:
 
+- Its own record, if its tool runs each call once (`claims`): a result, if no task recorded one; an
+  error, a cancellation, a begin, whatever else ended. Always (`with_record`).
 - Its own task, that of the only `Send` with its id, name and arguments: a result, whatever name the
   tool gave it; an error, a cancellation, an interrupt without an answer. Always.
 - A node over the whole state, a `@task`, an error handler (`_written_in`): a result with its id, if
@@ -78,6 +80,13 @@ def judge(call: Call, window: Window) -> JudgedCall:
                 found = replace(found, finding=Finding(result=result), writer=writer)
     steps = [*_pending_steps(window), *(task.step for task in found.own)]
     return replace(found, last=max(steps, key=lambda step: step.id, default=None))
+
+
+def with_record(finding: Finding, recorded: Finding | None) -> Finding:
+    """A finding about a call, and what the call's own record shows."""
+    if recorded is None or finding.result is not None:
+        return finding
+    return replace(recorded, inner=() if recorded.result else finding.inner)
 
 
 # --- the own task -------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ state, but they stay in the database, as do older checkpoints. This package read
    *error*, a *cancellation*, an *interrupt* without an answer), else that an approval was pending
    and nothing has started the call.
 3. `nested` checks that against the graphs above and below.
-4. `effects` are what a recovered result claims beside its message.
+4. `claims` has the records of the calls that run once.
+5. `effects` are what a recovered result claims beside its message.
 
 Every finding is one about the record. It stays true if the call was started again without a trace.
 What is not certain is `unknown`.
@@ -35,7 +36,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -47,6 +48,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.address import Address
+from langgraph_patch.evidence.claims import read_claims
 from langgraph_patch.evidence.effects import Effects, effects_of
 from langgraph_patch.evidence.judge import (
     JudgedCall,
@@ -55,6 +57,7 @@ from langgraph_patch.evidence.judge import (
     ending_of_only_call,
     is_at_breakpoint,
     judge,
+    with_record,
 )
 from langgraph_patch.evidence.nested import (
     check_below,
@@ -106,6 +109,7 @@ def recover_evidence(
     breakpoints: frozenset[str] | None = frozenset(),
     searched_at: Mapping[tuple[int, int], str] = _NOTHING,
     is_over: bool = False,
+    once: Collection[str] | None = (),
 ) -> IOGenerator[Recovery]:
     """Find what the checkpoints of a thread recorded about open tool calls.
 
@@ -128,6 +132,8 @@ def recover_evidence(
             open the next turn searches once more. Default: none.
         is_over: Whether the run of the graph is abandoned: nothing waits any more, and neither
             this search nor the next turn looks again for results. Default: False.
+        once: The tools whose calls run once, and have a record; None if that is not known: each
+            call is looked for. Default: none.
 
     Raises:
         EvidenceError: If the checkpointer raises and `required` is True.
@@ -165,8 +171,10 @@ def recover_evidence(
         newest, judged_calls = yield from _search(
             reader, address, windows_of(messages, calls, searched_at)
         )
+        recorded = yield from read_claims(reader, address, messages, calls, once)
         is_missing = newest is None and address.checkpoint_id is not None
-        is_awaited = is_missing or _is_being_written(judged_calls.values())
+        others = [judged for key, judged in judged_calls.items() if key not in recorded]
+        is_awaited = is_missing or _is_being_written(others)
         if seconds is None or reader.error or not is_awaited:
             break
         yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
@@ -181,6 +189,7 @@ def recover_evidence(
     for call in calls:
         judged = judged_calls.get(call.key, JudgedCall())  # without an id it was not judged
         finding = (judged.finding if is_read or judged.result else None) or Finding()
+        finding = with_record(finding, recorded.get(call.key))
         if is_over:
             detail = None if finding.detail == "paused" else finding.detail
             finding = replace(finding, detail=detail)

@@ -67,9 +67,14 @@ class Reader:
             address: The checkpoint, or the newest one of its namespace.
             following: The next superstep of this branch. Default: none is known.
         """
-        request = method_request(self.saver, "get_tuple", address.config)
-        saved = yield from self._ask(address, request)
+        saved = yield from self.read_saved(address)
         return None if saved is None else (yield from self._superstep(saved, following))
+
+    def read_saved(self, address: Address) -> IOGenerator[CheckpointTuple | None]:
+        """A checkpoint as it is stored, with its pending writes; None if there is none."""
+        request = method_request(self.saver, "get_tuple", address.config)
+        saved: CheckpointTuple | None = yield from self._ask(address, request)
+        return saved
 
     def read_older(self, step: Superstep) -> IOGenerator[Superstep | None]:
         """The superstep before one in its branch.

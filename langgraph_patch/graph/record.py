@@ -18,7 +18,7 @@ finished call again, and gives each answer to its own call.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 from langchain_core.messages import AIMessage
@@ -32,6 +32,7 @@ from langgraph_patch._langgraph.graphs import (
     call_with_state,
     parts_of_branch,
     tool_messages_key,
+    with_call_wrappers,
     with_functions,
 )
 from langgraph_patch._langgraph.run import Run
@@ -39,6 +40,7 @@ from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest, r
 from langgraph_patch.errors import GraphError
 from langgraph_patch.graph.entry import Router
 from langgraph_patch.graph.guard import TruncationGuard, guarded
+from langgraph_patch.graph.once import Once
 from langgraph_patch.graph.writing import history_after, messages_in, open_calls
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -164,20 +166,27 @@ class _SendEach(Router):
 # --- the tool node -------------------------------------------------------------------------
 
 
-def guarded_tool_node(node: ToolNode) -> ToolNode:
+def guarded_tool_node(once: Sequence[str], node: ToolNode) -> ToolNode:
     """A copy of a `ToolNode` whose tools run with a `TruncationGuard`.
 
     So no agent that a tool calls runs a tool call that its model did not finish writing.
+
+    Args:
+        once: The tools whose calls run once.
+        node: The `ToolNode`.
     """
-    return _tool_node_with(node, lambda value, _: value)
+    return _tool_node_with(node, once, lambda value, _: value)
 
 
-def recorded_tool_node(schema: type[Any], keys: Collection[str], node: ToolNode) -> ToolNode:
+def recorded_tool_node(
+    schema: type[Any], keys: Collection[str], once: Sequence[str], node: ToolNode
+) -> ToolNode:
     """The same, for a `ToolNode` whose calls come one by one.
 
     Args:
         schema: The input schema of its node.
         keys: The keys of that schema.
+        once: The tools whose calls run once.
         node: The `ToolNode`.
     """
     messages_key = tool_messages_key(node)
@@ -198,17 +207,23 @@ def recorded_tool_node(schema: type[Any], keys: Collection[str], node: ToolNode)
         state = values if issubclass(schema, dict) else schema(**values)
         return call_with_state({k: v for k, v in call.items() if k != PLACE}, state)
 
-    return _tool_node_with(node, with_state)
+    return _tool_node_with(node, once, with_state)
 
 
-def _tool_node_with(node: ToolNode, prepare: Callable[[Any, Run], Any]) -> ToolNode:
-    inner, ainner = cast("Any", node.func), cast("Any", node.afunc)
+def _tool_node_with(
+    node: ToolNode, once: Sequence[str], prepare: Callable[[Any, Run], Any]
+) -> ToolNode:
+    own = Once(tuple(once), tool_messages_key(node))
+    wrapped = with_call_wrappers(node, own.call) if own.names else node
+    inner, ainner = cast("Any", wrapped.func), cast("Any", wrapped.afunc)
 
     def called(value: Any, kwargs: Mapping[str, Any]) -> IOGenerator[Any]:
         run = Run(cast("RunnableConfig", kwargs.get("config") or {}))
         value = prepare(value, run)
         if value is None:
             return {tool_messages_key(node): []}
+        if own.names:
+            yield from own.check_answers(value, run.config)
         request = IORequest(lambda: inner(value, **kwargs), lambda: ainner(value, **kwargs))
         return (yield guarded(TruncationGuard(run, drops=True), request))
 

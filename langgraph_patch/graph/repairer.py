@@ -77,6 +77,7 @@ class Repairer:
             frontend's, and stays open. None if every call at the end gets a result.
         other_histories: State keys with histories that other repairers write. Recovered results
             do not restore them.
+        once: The tools whose calls run once: each has a record of its own.
 
     Raises:
         OptionError: If an option has an invalid value.
@@ -90,6 +91,7 @@ class Repairer:
     leaves_open: bool = False
     tools: frozenset[str] | None = None
     other_histories: Sequence[str] = ()
+    once: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         checked_placeholder(self.placeholder)
@@ -198,6 +200,7 @@ class Repairer:
                 messages_key=self.messages_key,
                 required=self.recover == "required",
                 searched_at=reading.looked_for_again,
+                once=self.once,
                 **options,
             )
         )

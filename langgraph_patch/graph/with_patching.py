@@ -20,12 +20,13 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph.graphs import Graph, compile_like
+from langgraph_patch._langgraph.graphs import Graph, compile_like, runs_other_tools
 from langgraph_patch._langgraph.storage import ROOT_CHANNEL, state_keys
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.entry import RepairNode, add_entry_check
 from langgraph_patch.graph.node import PatchedNode
+from langgraph_patch.graph.once import check_tools, checked_names
 from langgraph_patch.graph.record import fan_out, guarded_tool_node, recordable, recorded_tool_node
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.turns import NAME
@@ -33,6 +34,7 @@ from langgraph_patch.graph.wrapping import (
     CoveredNode,
     cover,
     described,
+    has_fallbacks,
     replace_tool_node,
     tools_of,
 )
@@ -57,6 +59,7 @@ def with_patching(
     reconcile: Mapping[str, Lookup] | None = None,
     on_patch: OnPatch | None = None,
     record: bool = False,
+    once: Sequence[str] = (),
 ) -> GraphT:
     """Make a graph that repairs its own tool-call history.
 
@@ -137,6 +140,12 @@ def with_patching(
             own, `<name>_routers`, one superstep later. A WARNING names each `ToolNode` whose calls
             cannot be sent one by one. Default: False, a `ToolNode` stores no result before all its
             calls have ended.
+        once: The names of tools whose calls run once, whoever answers, resumes or replays, and how
+            often, also in graphs that are nodes. Before such a tool runs, the run claims the call
+            in the checkpointer of the thread. Whoever comes second gets the recorded result, or a
+            `StartedError` if there is none: if the call still runs, failed, or was started with
+            other arguments. A call that failed is not started again. A tool that asks a human
+            gives its claim back. See `docs/pages/once.md`. Default: none.
 
     Returns:
         A new graph of the same type, with the same settings and checkpointer, the same nodes, and
@@ -170,13 +179,15 @@ def with_patching(
         recover=recover,
         reconcile=reconcile,
         on_patch=on_patch,
+        once=checked_names(once),
     )
     nodes = cover(Graph(builder), frozenset(keys), frozenset(names))
     _check_names(names, nodes)
     _check_reconcile(reconcile or (), tools_of(nodes.values()))
+    _check_once(repairer.once, nodes)
     _check_keys(Graph(builder), nodes, keys)
     repairers = {key: replace(repairer, messages_key=key, other_histories=keys) for key in keys}
-    patched = _patch_graph(graph, _Context(nodes, repairers, record=record))
+    patched = _patch_graph(graph, _Context(nodes, repairers, repairer.once, record=record))
     if record and not any(node.tool_node for node in nodes.values()):
         logger.warning("record=True records nothing: no node of the graph is a ToolNode")
     unpatched = [key for key in Graph(builder).histories if key not in keys]
@@ -193,11 +204,13 @@ class _Context(NamedTuple):
     Attributes:
         nodes: How each node is covered, by its path.
         repairers: For each state key the repairer of its history.
+        once: The tools whose calls run once.
         record: Whether each call of a `ToolNode` becomes a task of its own.
     """
 
     nodes: Mapping[str, CoveredNode]
     repairers: Mapping[str, Repairer]
+    once: Sequence[str]
     record: bool
 
 
@@ -221,9 +234,10 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
         runnable = node.runnable
         if name in recorded:
             schema, keys = patched.input_of(name)
-            runnable = replace_tool_node(runnable, partial(recorded_tool_node, schema, keys))
+            make = partial(recorded_tool_node, schema, keys, context.once)
+            runnable = replace_tool_node(runnable, make)
         elif node.tool_node is not None:
-            runnable = replace_tool_node(runnable, guarded_tool_node)
+            runnable = replace_tool_node(runnable, partial(guarded_tool_node, context.once))
         elif not isinstance(runnable, RepairNode):
             runnable = _patched_node(patched, name, context, prefix)
         patched.replace_runnable(name, runnable)
@@ -313,6 +327,24 @@ def _check_keys(graph: Graph, nodes: Mapping[str, CoveredNode], keys: Sequence[s
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "none"
+
+
+def _check_once(names: Sequence[str], nodes: Mapping[str, CoveredNode]) -> None:
+    """Check that there is a tool for each name, and that nothing takes a refusal for an error."""
+    if not names:
+        return
+    tool_nodes = [node.tool_node for node in nodes.values() if node.tool_node is not None]
+    unknown = check_tools(
+        names, tools_of(nodes.values()), are_all=not any(map(runs_other_tools, tool_nodes))
+    )
+    if unknown:
+        logger.warning("once: no ToolNode has a tool called %s yet", _listed(unknown))
+    for path, node in nodes.items():
+        if node.tool_node is not None and has_fallbacks(node.runnable):
+            raise GraphError(
+                f"once: the node {path!r} is a ToolNode with_fallbacks, which would take a call "
+                f"that is not run again for one that failed. Use handle_tool_errors=..."
+            )
 
 
 def _check_reconcile(names: Iterable[str], tools: AbstractSet[str]) -> None:

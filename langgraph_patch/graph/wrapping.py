@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableWithFallbacks
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
@@ -172,6 +172,13 @@ def tool_node_in(runnable: Any) -> ToolNode | None:
     while runnable is not None and not isinstance(runnable, ToolNode):
         runnable = _wrapped(runnable)
     return runnable
+
+
+def has_fallbacks(runnable: Any) -> bool:
+    """Whether `with_fallbacks` was called on the `ToolNode` of a runnable."""
+    while runnable is not None and not isinstance(runnable, ToolNode | RunnableWithFallbacks):
+        runnable = _wrapped(runnable)
+    return isinstance(runnable, RunnableWithFallbacks)
 
 
 def replace_tool_node(

@@ -104,7 +104,8 @@ class DanglingCall:
             before the tools. For `malformed`: `"tools_ran"`, tools may have run with what there
             was of the arguments; `"no_name"`, the call names no tool. For `unknown`:
             `"breakpoint"`, the run stopped where the graph is set to pause
-            (`interrupt_before`); one that was resumed and killed in the tool looks the same.
+            (`interrupt_before`); one that was resumed and killed in the tool looks the same;
+            `"started"`, the tool runs each call once (`once`), and this one was started.
         inner: Short texts about recorded results of calls inside this call (of a subagent),
             the newest first.
 

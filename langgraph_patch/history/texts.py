@@ -70,6 +70,10 @@ _TEXTS: Mapping[Language, Mapping[str, str]] = {
             "Tool call {name} with id {id}: the graph is set to pause before this tool; no start "
             "and no result were recorded; it may or may not have run."
         ),
+        "unknown, started": (
+            "Tool call {name} with id {id} was started; no result was recorded; "
+            "it may or may not have taken effect."
+        ),
         "stop": ".",
         "inner": " Recorded inside it: {items}",
         "not kept": "These effects of the tool call were not kept: {items}. Its recorded result:",
@@ -113,6 +117,9 @@ _TEXTS: Mapping[Language, Mapping[str, str]] = {
         "unknown, breakpoint": (
             "工具调用 {name}(ID 为 {id}):图设置为在此工具之前暂停;没有记录到开始,也没有记录到结果;"
             "它可能已经执行,也可能没有执行。"
+        ),
+        "unknown, started": (
+            "工具调用 {name}(ID 为 {id})已经开始;没有记录到结果;它可能已经生效,也可能没有生效。"
         ),
         "stop": "。",
         "inner": "其内部的记录:{items}",

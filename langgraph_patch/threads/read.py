@@ -32,6 +32,7 @@ from langgraph_patch._langgraph.storage import (
 from langgraph_patch._text import brief, quoted
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.evidence.claims import is_record
 from langgraph_patch.evidence.superstep import fold, written_messages
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.threads.stores import check_of_thread, server_of, store_of
@@ -138,7 +139,8 @@ def selected_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) ->
         return addresses
 
     found = listed(saver, None) if ids is None else chain.from_iterable(map(of_thread, ids))
-    return [each for each in found if include is None or include(each.thread_id)]
+    histories = (each for each in found if not is_record(each.namespace))
+    return [each for each in histories if include is None or include(each.thread_id)]
 
 
 def read_each(

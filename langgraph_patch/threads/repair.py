@@ -51,7 +51,7 @@ from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.history.reading import read_history
 from langgraph_patch.threads.read import MARK, StoredHistory, age_of, checked_address
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
-from langgraph_patch.threads.stores import checked_saver, store_of
+from langgraph_patch.threads.stores import checked_saver, server_of, store_of
 
 OnPause = Literal["keep", "abandon"]
 
@@ -213,6 +213,8 @@ def plan_repair(base: StoredHistory, messages: list[BaseMessage], repairer: Repa
                 reading.without_result,
                 messages_key=base.messages_key,
                 required=True,
+                # An API does not show the records of calls that run once.
+                once=() if server_of(base.saver) else None,
             )
         )
     # The repair ends the pause that was found.

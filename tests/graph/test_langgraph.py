@@ -35,6 +35,8 @@ from kit import BARE, Agent, RunNames, above, calls
 from langgraph_patch._langgraph import graphs, storage
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._langgraph.storage import ROOT_CHANNEL
+from langgraph_patch._sansio import IORequest
+from langgraph_patch.errors import GraphError
 from langgraph_patch.graph.node import PatchedNode
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
@@ -77,6 +79,9 @@ READ: list[tuple[Any, Any, Any]] = [
     (lambda c: Run(c).can_write_first, True, False),
     (lambda c: Run(c).written, [], []),
     (lambda c: Run(c).kept, {}, {}),
+    (lambda c: Run(c).may_be_answered, False, False),
+    (lambda c: Run(c).send_index, None, None),
+    (lambda c: type(next(Run(c).stored(), None)), IORequest, type(None)),
     (lambda c: Run(c).breakpoints, frozenset(), frozenset()),
     (lambda c: Run(c).sends, (), ()),
     (lambda c: Run(c).writes_at_exit, False, False),
@@ -543,6 +548,70 @@ def test_sent_call():
     assert graphs.sent_call(Send("tools", [call])) == call
     for payload in ({**call, "id": ""}, {"id": "c1", "name": "wire"}, [call] * 2, None):
         assert graphs.sent_call(Send("tools", payload)) is None
+
+
+class Subclass(ToolNode):
+    """A `ToolNode` whose functions are others."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.func = lambda *_, **__: None
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_calls_of_a_tool_node_are_wrapped(asynchronous: Any):
+    """Outside of the wrappers of the application, and inside of them; other calls are not."""
+    seen = []
+
+    class Wrapper:
+        def around(self, request: Any) -> Any:
+            seen.append("around")
+            return (yield request)
+
+        def start(self, call: Any, request: Any) -> Any:
+            seen.append(f"start {call['args']}")
+            return (yield request)
+
+    def wrap(request: Any, execute: Any) -> Any:
+        seen.append("wrapper")
+        call = {**request.tool_call, "args": {"x": 2}}
+        return execute(request.override(tool_call=call))
+
+    async def awrap(request: Any, execute: Any) -> Any:
+        return await wrap(request, execute)
+
+    def double(x: int) -> str:
+        """Double."""
+        return str(2 * x)
+
+    node = ToolNode([double], wrap_tool_call=wrap, awrap_tool_call=awrap)
+    wrapped = graphs.with_call_wrappers(
+        node, lambda call, *_: Wrapper() if call["id"] == "c1" else None
+    )
+    graph = StateGraph(State).add_node("tools", wrapped).set_entry_point("tools").compile()
+    state: Any = {"messages": [calls(("double", {"x": 1}), ("double", {"x": 1}))]}
+    ended = asyncio.run(graph.ainvoke(state)) if asynchronous else graph.invoke(state)
+    assert [m.content for m in ended["messages"][1:]] == ["4", "4"]
+    assert sorted(seen) == ["around", "start {'x': 2}", "wrapper", "wrapper"]
+    with pytest.raises(GraphError, match="The calls of a Subclass like this one"):
+        graphs.with_call_wrappers(Subclass([double]), lambda *_: None)
+
+
+def test_what_a_task_has_before_its_first_question():
+    """An answer without an id waits for the next `interrupt()`; each `Send` has an index."""
+    found = []
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        run = Run(config)
+        found.append((run.send_index, run.has_answers, run.may_be_answered))
+        interrupt("?")
+
+    builder = StateGraph(State).add_node("one", node)
+    builder.add_conditional_edges(START, lambda _: [Send("one", {})], ["one"])
+    graph = builder.compile(checkpointer=InMemorySaver())
+    graph.invoke(QUESTION, THREAD)
+    graph.invoke(Command(resume="yes"), THREAD)
+    assert found == [(0, False, False), (0, False, True)]
 
 
 def test_a_tool_node_with_other_functions():

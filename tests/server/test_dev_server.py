@@ -24,7 +24,7 @@ from langgraph_patch.streaming import afinal_answers, final_answers, full_stream
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.stores.server import LangGraphServer
 from support.paths import run_page
-from support.placeholder_texts import CANCELLED, WAITED
+from support.placeholder_texts import CANCELLED, FAILED, WAITED
 from support.stored_threads import thread
 from support.streams import left, live
 
@@ -356,3 +356,22 @@ def test_the_code_of_the_page_runs(dev_server, monkeypatch):
     monkeypatch.setenv("LANGSMITH_API_KEY", "")
     monkeypatch.setenv("LANGGRAPH_URL", dev_server)
     run_page("how-to/server")["client"].close()
+
+
+@pytest.mark.parametrize("graph", ["once", "once_by_middleware"])
+async def test_a_call_that_runs_once(aclient, graph):
+    """The server's own checkpointer has the record, and the client reads the error in words."""
+    talk = await Talk.begin(aclient, graph=graph)
+    assert await talk.run("boom") == "error"
+    async with asyncio.timeout(SECONDS):
+        error = (await aclient.runs.wait(talk.id, graph, input=None, raise_error=False))[
+            "__error__"
+        ]
+    assert error["error"] == "StartedError"
+    assert "was started before, and failed: RuntimeError('kaput 1')" in error["message"]
+    assert await talk.run("and?") == "success"
+    failed = FAILED.format("boom", "boom", "RuntimeError('kaput 1')")
+    assert f"tool boom: {failed}" in await talk.lines()
+    paused = await Talk.begin(aclient, "wire", graph=graph)
+    assert await paused.run(command={"resume": "yes"}) == "success"
+    assert "tool wire: wired: yes" in await paused.lines()

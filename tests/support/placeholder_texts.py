@@ -32,6 +32,10 @@ BREAKPOINT = (
     "Tool call {} with id {}: the graph is set to pause before this tool; no start and no result "
     "were recorded; it may or may not have run."
 )
+STARTED = (
+    "Tool call {} with id {} was started; no result was recorded; "
+    "it may or may not have taken effect."
+)
 NO_NAME = "Tool call {} with id {} was not run: it names no tool."
 
 # Texts of deepagents' middleware.

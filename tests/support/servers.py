@@ -179,7 +179,7 @@ class Proxy:
 
 DEV_APP = TESTS / "support" / "dev_app"
 DEV_GRAPHS = ("clerk", "nested", "patched", "patched_parent", "by_middleware", "weather_agent")
-DEV_GRAPHS += ("subgraph", "retry", "failing")
+DEV_GRAPHS += ("subgraph", "retry", "failing", "once", "once_by_middleware")
 
 _SECONDS = 60
 _OFFLINE = {

@@ -1,0 +1,379 @@
+"""`once=[...]`: a call of a named tool runs once, whoever answers or replays, and how often.
+
+Before the tool runs, the run claims the call in the thread's own record (`evidence.claims`). If
+another run was first, the tool is not run: the call has the result that the other one recorded, or
+the run ends with a `StartedError`. A tool that asks a human gives its claim back.
+
+The claim is made directly before the tool runs, inside of the application's wrappers, and its end
+is written outside of them, so that what is recorded is what the model would have read.
+
+The error has to pass all handlers of tool errors: a model that reads of a failed payment pays
+again. It is a `GraphBubbleUp`, as an interrupt is: LangGraph passes it through tool nodes, retries
+and error handlers, lets the tasks beside it end, and records no error of the task. Where a wrapper
+of the application makes a message of it all the same, that message is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.tools import BaseTool
+from langgraph import errors as langgraph_errors
+from langgraph.errors import GraphBubbleUp, ParentCommand
+from langgraph.prebuilt.tool_node import ToolCallRequest
+
+from langgraph_patch._langgraph.graphs import sent_call
+from langgraph_patch._langgraph.run import Run
+from langgraph_patch._langgraph.storage import nodes_of_namespace
+from langgraph_patch._sansio import IOGenerator, IORequest, call_method, run_async, run_sync
+from langgraph_patch.address import Address
+from langgraph_patch.errors import GraphError, OptionError, StartedError
+from langgraph_patch.evidence.claims import (
+    Claim,
+    Word,
+    begin,
+    claims_in,
+    end,
+    keeps_first_write,
+    record_of,
+)
+from langgraph_patch.graph.writing import messages_in
+
+_CLAIMED: ContextVar[frozenset[Address]] = ContextVar(
+    "langgraph_patch_claimed", default=frozenset()
+)
+"""The records of the calls that run here: a middleware and `with_patching` may name one tool."""
+
+
+class _Started(StartedError, GraphBubbleUp):  # noqa: N818 - it is shown as what it is
+    """The error as it is raised."""
+
+
+_Started.__name__ = StartedError.__name__  # as a server shows it
+
+
+def checked_names(once: object) -> tuple[str, ...]:
+    """The option `once`.
+
+    Raises:
+        OptionError: If it is not a list of names of tools, each once.
+    """
+    names = list(once) if isinstance(once, Sequence) and not isinstance(once, str) else [0]
+    if not all(isinstance(name, str) and name for name in names) or len(names) > len({*names}):
+        raise OptionError(f"once={once!r:.200}: expected a list of names of tools, each once.")
+    return tuple(map(str, names))
+
+
+def check_tools(names: Collection[str], tools: Collection[str], *, are_all: bool) -> list[str]:
+    """The names that no known tool has.
+
+    Args:
+        names: The option `once`.
+        tools: The names of the known tools.
+        are_all: Whether there are no other tools.
+
+    Raises:
+        OptionError: If there is no tool with a name, or if a name is like that of a known tool.
+    """
+    unknown = [name for name in names if name not in tools]
+    for name in unknown:
+        meant = get_close_matches(name, tools, 1)
+        if meant or are_all:
+            raise OptionError(
+                f"once: no ToolNode has a tool called {name!r}: expected one of "
+                f"{', '.join(map(repr, sorted(tools))) or 'none'}."
+                + (f" Did you mean {meant[0]!r}?" if meant else "")
+            )
+    return unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """The tools whose calls run once.
+
+    Attributes:
+        names: Their names.
+        messages_key: The state key of the history that makes the calls.
+    """
+
+    names: Sequence[str]
+    messages_key: str
+
+    def call(self, call: Mapping[str, Any], state: Any, config: Any) -> OnceCall | None:
+        """A call that is about to run; None if it is of another tool, or is claimed further out.
+
+        Args:
+            call: The call.
+            state: The state that the tool node reads: it has the message that makes the call.
+            config: The config of the call.
+
+        Raises:
+            GraphError: If it cannot be known whether the call has run before.
+        """
+        if call["name"] not in self.names:
+            return None
+        found = OnceCall(Run(config), call, self._message(state))
+        return None if found.record in _CLAIMED.get() else found
+
+    def check_answers(self, state: Any, config: Any) -> IOGenerator[None]:
+        """Refuse a task of several calls in which one call would take the answer of another one.
+
+        LangGraph counts the `interrupt()`s of a task: a call that is not run again does not take
+        its own answer, and the next one would.
+
+        Args:
+            state: The state that the tool node reads.
+            config: The config of its task.
+
+        Raises:
+            StartedError: If a call of the task was answered and has ended.
+        """
+        message = self._message(state)
+        if message is None or len(message.tool_calls) == 1 or not Run(config).may_be_answered:
+            return
+        for each in message.tool_calls:
+            if (call := self.call(each, state, config)) is not None:
+                saved = yield from call_method(call.saver, "get_tuple", call.record.config)
+                if any(claim.value.get("answered") for claim in claims_in(saved) or ()):
+                    raise call.refused(
+                        "has ended after an answer, and all calls of its message run as one task, "
+                        "in which another call would take this answer. "
+                        "with_patching(..., record=True) gives each call a task of its own."
+                    )
+
+    def _message(self, state: Any) -> AIMessage | None:
+        """The last message of a model: it makes the calls that run."""
+        state = {self.messages_key: state} if isinstance(state, list) else state
+        history: Sequence[BaseMessage] = messages_in(state, self.messages_key) or ()
+        return next((m for m in reversed(history) if isinstance(m, AIMessage)), None)
+
+
+class OnceCall:
+    """One call of a named tool in one run.
+
+    Args:
+        run: The run.
+        call: The call.
+        message: The message that makes it.
+
+    Raises:
+        GraphError: If it cannot be known whether the call has run before.
+
+    Attributes:
+        saver: The checkpointer.
+        record: Where the claims of the call are stored.
+    """
+
+    def __init__(self, run: Run, call: Mapping[str, Any], message: AIMessage | None) -> None:
+        self._run, self._call = run, call
+        saver, thread = run.saver, run.thread
+        if saver is None or thread is None:
+            raise self._unknown(
+                "the run has no checkpointer or no thread_id. Compile the graph with a "
+                "checkpointer, and pass a thread_id in config['configurable']"
+            )
+        if run.writes_at_exit:
+            raise self._unknown(
+                "with durability='exit' its message is not stored when the tool runs, and a run "
+                "that is killed would make the call anew. Use durability='sync' or 'async'"
+            )
+        if not keeps_first_write(saver):
+            raise self._unknown(
+                f"a {type(saver).__name__} is not known to keep the first of two writes under one "
+                f"task id and index. If yours does, set its attribute keeps_first_write to True"
+            )
+        same = [each for each in message.tool_calls if each["id"] == call["id"]] if message else []
+        if message is None or not (message.id and call["id"] and same):
+            raise self._unknown("the last message of a model does not make it, or has no id")
+        self.saver, place = saver, self._place(same)
+        self.record = record_of(Address.of(thread), message, str(call["id"]), place)
+        self._claim: Claim | None = None
+        self._what = ""  # the digest of what was started
+        self._result: list[Any] = []  # what the tool returned, in a list of one
+        self._error: BaseException | None = None  # what it raised
+        self._instead: list[Any] | Exception | None = None  # what the call has without being run
+
+    def _place(self, same: Sequence[Mapping[str, Any]]) -> int:
+        """Which of the calls of its message with one id it is."""
+        places = [place for place, each in enumerate(same) if each is self._call]
+        places = places or [place for place, each in enumerate(same) if self._is_own(each)]
+        if len(same) == 1 or len(places) == 1:
+            return (places or [0])[0]
+        index = self._run.send_index
+        nth = sum(self._is_own(sent_call(each)) for each in self._run.sends[: index or 0])
+        if index is None or nth >= len(places):
+            raise self._unknown("its message makes it more than once")
+        return places[nth]
+
+    def _is_own(self, other: Mapping[str, Any] | None) -> bool:
+        """Whether nothing tells another call from this one."""
+        names = ("id", "name", "args")
+        return other is not None and all(other[name] == self._call[name] for name in names)
+
+    # --- run it ------------------------------------------------------------------------------
+
+    def around(self, request: IORequest) -> IOGenerator[Any]:
+        """Run the call, with all wrappers and error handlers of the application."""
+        token = _CLAIMED.set(_CLAIMED.get() | {self.record})
+        try:
+            result = yield request
+        except (Exception, asyncio.CancelledError, KeyboardInterrupt) as error:
+            if self._instead is None or not isinstance(error, Exception):
+                yield from self._end_with(error)
+                raise
+        finally:
+            _CLAIMED.reset(token)
+        # Whatever a wrapper made of a call that was not run.
+        if isinstance(self._instead, Exception):
+            yield from self._end_with(self._instead)
+            raise self._instead
+        if self._instead is not None:
+            return self._instead[0]
+        yield from self._end("ended", result=result)
+        return result
+
+    def start(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
+        """Run the tool, if no other run has started it.
+
+        Args:
+            call: The call as it reaches the tool: a wrapper may have changed its arguments.
+            request: Runs the tool.
+        """
+        what = Claim.digest(call["name"], call["args"])
+        if not self._what:
+            self._what = what
+            yield from self._begin()
+        elif isinstance(self._error, GraphBubbleUp):  # it asks: a second attempt asks the same
+            raise self._error
+        elif not self._result or what != self._what:
+            self._refuse_again()
+        if self._instead is not None:
+            raise GraphBubbleUp
+        if not self._result:
+            try:
+                self._result = [(yield request)]
+            except BaseException as error:
+                self._error = error
+                raise
+        return self._result[0]
+
+    def run(self, request: ToolCallRequest, handler: Callable[..., Any]) -> IOGenerator[Any]:
+        """Run the call as a `wrap_tool_call` does: what is inside of it may call the tool again."""
+        inner = request.override(tool=self._only_once(request.tool)) if request.tool else request
+        call = IORequest(lambda: handler(inner), lambda: handler(inner))
+        started = IORequest(
+            lambda: run_sync(self.start(request.tool_call, call)),
+            lambda: run_async(self.start(request.tool_call, call)),
+        )
+        return (yield from self.around(started))
+
+    def _only_once(self, tool: BaseTool) -> BaseTool:
+        """A copy of a tool that does not run a second time."""
+        runs = itertools.count()
+
+        def invoke(*args: Any, **kwargs: Any) -> Any:
+            return self._refuse_again() if next(runs) else tool.invoke(*args, **kwargs)
+
+        async def ainvoke(*args: Any, **kwargs: Any) -> Any:
+            return self._refuse_again() if next(runs) else await tool.ainvoke(*args, **kwargs)
+
+        copied = copy.copy(tool)
+        object.__setattr__(copied, "invoke", invoke)  # it is a pydantic model
+        object.__setattr__(copied, "ainvoke", ainvoke)
+        return copied
+
+    def _begin(self) -> IOGenerator[None]:
+        """Make the claim, or decide what the call has instead."""
+        claim = Claim(uuid.uuid4().hex, self._what)
+        try:
+            yield from self._run.stored()  # otherwise a run that is killed makes the call anew
+            last = yield from begin(self.saver, self.record, claim)
+        except Exception as error:  # noqa: BLE001 - of any checkpointer: it is raised around the call
+            self._instead = error
+            return
+        if last.run == claim.run:
+            self._claim = claim
+        else:
+            self._instead = self._instead_of(last)
+
+    def _instead_of(self, last: Claim) -> list[Any] | Exception:
+        """What the call has, because another run made a claim."""
+        if last.what != self._what:
+            return self.refused("was started with other arguments.")
+        if last.word == "failed":
+            return self.refused(f"was started before, and failed: {last.value.get('error')}.")
+        if last.word is None:
+            return self.refused(
+                "was started by another run, and no end is recorded: it still runs or asks, or its "
+                "process has died."
+            )
+        result = last.result(str(self._call["id"]))
+        if result is None:
+            return self.refused("has ended, and no result is recorded.")
+        return ParentCommand(result) if last.value.get("is_raised") else [result]
+
+    # --- the errors --------------------------------------------------------------------------
+
+    def _refuse_again(self) -> None:
+        """Refuse to start the tool a second time in this run: a wrapper does."""
+        self._instead = self.refused("was started by this run before.")
+        self._instead.__cause__ = self._error
+        raise GraphBubbleUp
+
+    def refused(self, what: str) -> StartedError:
+        """The error for a call that is not run again."""
+        name, call_id, thread_id = self._call["name"], str(self._call["id"]), self.record.thread_id
+        return _Started(
+            f"Tool call {name!r} {call_id!r} of thread {thread_id!r} {what} It is not run again. "
+            f"If it asks a human, answer again; otherwise send a message: the model then reads "
+            f"what is recorded of the call, or what your service knows (reconcile).",
+            name,
+            call_id,
+            thread_id,
+        )
+
+    def _unknown(self, why: str) -> GraphError:
+        return GraphError(
+            f"once: tool call {self._call['name']!r} {self._call['id']!r} is not run, because it "
+            f"cannot be known whether it has run before: {why}."
+        )
+
+    # --- how it ended ------------------------------------------------------------------------
+
+    def _end_with(self, error: BaseException) -> IOGenerator[None]:
+        """Record how the call ended, if this run has its claim."""
+        is_pause = isinstance(error, GraphBubbleUp) and not isinstance(error, StartedError)
+        if isinstance(error, ParentCommand):
+            command = error.args[0]
+            # Without the ids of tasks, which are others in a replay.
+            graph = "|".join(nodes_of_namespace(command.graph or "")) or None
+            yield from self._end("ended", result=replace(command, graph=graph), is_raised=True)
+        elif self._result:  # a wrapper raised or paused behind the tool
+            yield from self._end("ended")
+        elif is_pause or _is_invalid_answer(error):
+            yield from self._end("paused")
+        else:
+            first = self._error or error
+            cancelled = not isinstance(first, Exception)
+            yield from self._end("failed", error=repr(first), cancelled=cancelled)
+
+    def _end(self, word: Word, **value: Any) -> IOGenerator[None]:
+        if self._claim is not None:
+            value |= {"answered": self._run.has_answers} if word == "ended" else {}
+            claim = replace(self._claim, word=word, value=value)
+            yield from end(self.saver, self.record, claim)
+
+
+def _is_invalid_answer(error: BaseException) -> bool:
+    """Whether `interrupt(response_schema=...)` refused an answer: it can be answered again."""
+    check = getattr(langgraph_errors, "is_invalid_resume", None)  # older versions lack it
+    return check is not None and bool(check(error))

@@ -1,0 +1,501 @@
+"""`once=[...]`: what a tool may do, what has to be there, and the option."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import threading
+import time
+from typing import Annotated
+
+import pytest
+from langchain.agents import AgentState, create_agent
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    ToolRetryMiddleware,
+)
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.tools import InjectedToolCallId, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import MessagesState
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, interrupt
+from pydantic import BaseModel
+
+from kit import (
+    BARE,
+    KINDS,
+    Counting,
+    RunNames,
+    StrictModel,
+    above,
+    calls,
+    loop,
+    model_node,
+    results_in,
+)
+from langgraph_patch import with_patching
+from langgraph_patch.errors import GraphError, OptionError, StartedError
+from langgraph_patch.evidence.claims import is_record
+from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.bank import (
+    PAID,
+    REFUSED,
+    THREAD,
+    YES,
+    Bank,
+    LostError,
+    Memory,
+    Talk,
+    twice,
+)
+from support.placeholder_texts import CANCELLED
+
+pytestmark = pytest.mark.needs("delta_as_node", langgraph="1.2")
+
+# --- what a tool may do -------------------------------------------------------------------------
+
+
+def tools_of(bank):
+    """Tools that return a command, ask twice, run an agent, and are asynchronous."""
+    inner = StrictModel(script=[calls(("pay", {"amount": 5}))])
+
+    @tool
+    def note(amount: int, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command:
+        """Return a command."""
+        bank.paid.append(amount)
+        message = ToolMessage(f"noted {amount}", tool_call_id=tool_call_id)
+        return Command(update={"messages": [message], "files": [f"note {amount}"]})
+
+    @tool
+    def asks_twice(amount: int) -> str:
+        """Ask two questions."""
+        answers = interrupt("one?"), interrupt("two?")
+        bank.paid.append(amount)
+        return f"{answers}"
+
+    @tool
+    async def slow(amount: int) -> str:
+        """Take a while, asynchronously."""
+        bank.paid.append(amount)
+        bank.begun.set()
+        await asyncio.to_thread(bank.gate.wait, 20)
+        return f"slowly {amount}"
+
+    @tool
+    def delegates(amount: int) -> str:
+        """Run an agent that asks a human."""
+        agent = BARE["create_agent"](inner, [bank.tool], None)
+        return agent.invoke({"messages": [HumanMessage("pay")]})["messages"][-1].text
+
+    return [note, asks_twice, slow, delegates]
+
+
+class WithFiles(MessagesState):
+    """A state with another key."""
+
+    files: Annotated[list, operator.add]
+
+
+class WithFilesToo(AgentState):
+    """The same, of an agent."""
+
+    files: Annotated[list, operator.add]
+
+
+def using(kind, bank):
+    """A kind of agent with all these tools."""
+
+    def build(model, _, saver, **options):
+        tools = [*tools_of(bank), bank.tool]
+        if kind == "middleware":
+            own = {"middleware": [PatchToolCallsMiddleware(**options)]}
+            return BARE["create_agent"](model, tools, saver, state_schema=WithFilesToo, **own)
+        if kind == "create_agent":
+            agent = BARE["create_agent"](model, tools, saver, state_schema=WithFilesToo)
+            return with_patching(agent, **options)
+        graph = loop(model, tools, state=WithFiles).compile(checkpointer=saver)
+        return with_patching(graph, record=kind == "recorded", **options)
+
+    return build
+
+
+def talk_with(kind, name, **options):
+    """A talk whose model calls one of these tools."""
+    bank = Bank()
+    script = [calls((name, {"amount": 5}))]
+    return Talk(using(kind, bank), bank=bank, script=script, once=[name], **options)
+
+
+USING = ["hand_built", "recorded", "create_agent", "middleware"]
+
+
+@pytest.mark.parametrize("kind", USING)
+def test_a_tool_that_returns_a_command(kind):
+    """Who comes second gets the whole command; a repair gets its message, and names the rest."""
+    talk = talk_with(kind, "note")
+    talk.say("go")
+    (old,) = [s.config for s in talk.graph.get_state_history(THREAD) if s.next == ("tools",)]
+    assert talk.run(None, old) is None
+    assert (talk.bank.paid, talk.read) == ([5], "noted 5")
+    assert talk.graph.get_state(THREAD).values["files"] == ["note 5"]
+    talk = talk_with(kind, "note")
+    talk.saver.breaks = lambda namespace, channel: is_record(namespace) and channel == "ended"
+    talk.saver.after = True
+    assert talk.say("go") == "LostError"
+    talk.saver.breaks, talk.saver.is_lost = lambda *_: False, False
+    assert talk.say() is None
+    assert (talk.bank.paid, talk.read.splitlines()[-1]) == ([5], "noted 5")
+    assert "may not have been kept: files" in talk.read
+
+
+@pytest.mark.parametrize("kind", USING)
+def test_a_tool_that_asks_twice(kind):
+    """Each answer makes the next claim; of two answers to one question one wins."""
+    talk = talk_with(kind, "asks_twice")
+    talk.say("go")
+    for answer in ("a", "b"):
+        asked = talk.graph.get_state(THREAD).config
+        assert talk.run(Command(resume=answer)) is None
+    assert (talk.bank.paid, talk.read) == ([5], "('a', 'b')")
+    assert talk.run(Command(resume="c"), asked) is None
+    assert (talk.bank.paid, talk.read) == ([5], "('a', 'b')")
+
+
+class Answer(BaseModel):
+    """What an interrupt accepts."""
+
+    amount: int
+
+
+@pytest.mark.needs(langgraph="1.2.22")
+@pytest.mark.parametrize("kind", USING)
+def test_an_answer_that_is_refused(kind):
+    """The claim is given back: the question can be answered again."""
+    bank = Bank()
+
+    @tool
+    def checks() -> str:
+        """Ask for an amount."""
+        bank.paid.append(interrupt("how much?", response_schema=Answer).amount)
+        return f"paid {bank.paid}"
+
+    build = lambda model, _, saver, **options: KINDS[kind](model, [checks], saver, **options)
+    talk = Talk(build, bank=bank, script=[calls(("checks", {}))], once=["checks"])
+    talk.say("go")
+    assert talk.run(Command(resume="five")) == "ValidationError"
+    assert talk.run(Command(resume={"amount": 5})) is None
+    assert (bank.paid, talk.read) == ([5], "paid [5]")
+
+
+@pytest.mark.parametrize("kind", USING)
+async def test_an_asynchronous_tool(kind, tmp_path):
+    """Over an asynchronous checkpointer: two runs at once, and a cancelled one."""
+    async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
+        talk = talk_with(kind, "slow", saver=saver)
+        talk.bank.gate.clear()
+        question = {"messages": [HumanMessage("go")]}
+        first = asyncio.create_task(talk.graph.ainvoke(question, THREAD))
+        await asyncio.to_thread(talk.bank.begun.wait, 20)
+        with pytest.raises(StartedError, match="it still runs or asks"):
+            await talk.graph.ainvoke(None, THREAD)
+        talk.bank.gate.set()
+        await first
+        assert (talk.bank.paid, talk.read) == ([5], "slowly 5")
+        talk.model.script = [calls(("slow", {"amount": 6}))]
+        talk.bank.gate.clear()
+        talk.bank.begun.clear()
+        other = {"configurable": {"thread_id": "2"}}
+        first = asyncio.create_task(talk.graph.ainvoke(question, other))
+        await asyncio.to_thread(talk.bank.begun.wait, 20)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        with pytest.raises(StartedError, match=r"and failed: CancelledError\(\)"):
+            await talk.graph.ainvoke(None, other)
+        talk.bank.gate.set()
+        await talk.graph.ainvoke(question, other)
+        assert (talk.bank.paid, talk.read) == ([5, 6], CANCELLED.format("slow", "c1"))
+
+
+@pytest.mark.parametrize("kind", USING)
+def test_a_tool_that_runs_an_agent(kind):
+    """The agent asks a human: the outer call gives its claim back, and runs once after that."""
+    talk = talk_with(kind, "delegates")
+    talk.say("go")
+    assert talk.while_it_works(YES) == [None, REFUSED]
+    assert (talk.bank.paid, talk.read) == ([5], "done")
+
+
+@pytest.mark.parametrize("patch", [True, False])
+def test_an_agent_in_a_tool_names_its_own(patch):
+    """A refusal of an inner call passes the tool node outside, which handles errors."""
+    bank = Bank()
+
+    @tool
+    def delegates() -> str:
+        """Run an agent that pays."""
+        if patch:
+            agent = with_patching(BARE["create_agent"](inner, [bank.tool], None), once=["pay"])
+        else:
+            own = [PatchToolCallsMiddleware(once=["pay"])]
+            agent = create_agent(inner, [bank.tool], middleware=own)
+        return agent.invoke({"messages": [HumanMessage("pay")]})["messages"][-1].text
+
+    def build(model, _, saver, **__):
+        graph = loop(model, ToolNode([delegates], handle_tool_errors=True))
+        return graph.compile(checkpointer=saver)
+
+    inner = StrictModel(script=[calls(("pay", {"amount": 5}))])
+    talk = Talk(build, bank=bank, script=[calls(("delegates", {}))])
+    talk.say("go")
+    assert talk.while_it_works(YES) == [None, REFUSED]
+    assert (bank.paid, results_in(inner.seen[-1])["c1"]) == ([5], PAID)
+
+
+def test_a_handover_that_is_raised():
+    """A tool runs a graph whose node leaves for the graph above: a replay leaves again."""
+    bank = Bank()
+
+    @tool
+    def leaves() -> str:
+        """Run a graph that hands over."""
+        bank.paid.append(1)
+        graph = above(lambda _: Command(graph=Command.PARENT, goto="agent", update=UPDATE))
+        return str(graph.compile().invoke({"messages": []}))
+
+    message = ToolMessage("handed over", tool_call_id="c1")
+    UPDATE = {"messages": [message]}  # noqa: N806 - the closure above reads it
+    build = lambda model, _, saver, **options: with_patching(
+        loop(model, [leaves]).compile(checkpointer=saver), **options
+    )
+    talk = Talk(build, bank=bank, script=[calls(("leaves", {}))], once=["leaves"])
+    assert talk.say("go") is None
+    assert (bank.paid, talk.read) == ([1], "handed over")
+    (old,) = [s.config for s in talk.graph.get_state_history(THREAD) if s.next == ("tools",)]
+    seen = len(talk.model.seen)
+    assert talk.run(None, old) is None
+    assert (bank.paid, talk.read, len(talk.model.seen)) == ([1], "handed over", seen + 1)
+
+
+@pytest.mark.parametrize("kind", ["create_agent", "recorded"])
+def test_a_result_that_cannot_be_stored(kind, caplog):
+    """It is recorded without its artifact, and the run has LangGraph's own error, if any."""
+    bank = Bank()
+
+    @tool(response_format="content_and_artifact")
+    def looks(amount: int) -> tuple:
+        """Return an artifact."""
+        bank.paid.append(amount)
+        return f"saw {amount}", threading.Lock()
+
+    build = lambda model, _, saver, **options: KINDS[kind](model, [looks], saver, **options)
+    script = [calls(("looks", {"amount": 5}))]
+    talk = Talk(build, bank=bank, script=script, once=["looks"])
+    assert talk.say("go") == "TypeError"
+    (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert (
+        "cannot be stored as it is, so the record of its call has no artifact"
+        in warning.getMessage()
+    )
+    assert talk.say() is None
+    assert (bank.paid, talk.read) == ([5], "saw 5")
+
+
+# --- where it cannot be known -------------------------------------------------------------------
+
+
+class OwnSaver(InMemorySaver):
+    """A checkpointer of the application."""
+
+    def put_writes(self, *args):
+        super().put_writes(*args)
+
+
+@pytest.mark.parametrize("kind", ["hand_built", "create_agent", "middleware"])
+def test_what_is_missing_is_an_error_before_the_tool(kind):
+    """A checkpointer, a thread id, a checkpointer that is known; an application knows its own."""
+    talk = Talk(kind, bank=Bank(asks=False), saver=OwnSaver())
+    assert talk.say("pay") == "GraphError"
+    assert "a OwnSaver is not known to keep the first" in str(talk.error)
+    build = KINDS[kind]
+    talk.graph = build(StrictModel(script=talk.model.script), [talk.bank.tool], None, once=["pay"])
+    talk.graph = build(
+        StrictModel(script=[calls(("pay", {"amount": 5}))]), [talk.bank.tool], None, once=["pay"]
+    )
+    assert talk.say("pay") == "GraphError"
+    assert "has no checkpointer or no thread_id" in str(talk.error)
+    assert talk.bank.paid == []
+    OwnSaver.keeps_first_write = True
+    try:
+        talk = Talk(kind, saver=OwnSaver())
+        talk.say("pay")
+        assert (twice(talk), talk.bank.paid) == ([None, REFUSED], [5])
+    finally:
+        del OwnSaver.keeps_first_write
+
+
+@pytest.mark.parametrize("method", ["put", "put_writes", "get_tuple"])
+@pytest.mark.parametrize("kind", ["hand_built", "create_agent", "middleware"])
+def test_a_checkpointer_that_raises_at_the_claim(kind, method, monkeypatch):
+    """Its error is raised, and the tool does not run. When it is back, the call can run."""
+    talk = Talk(kind, bank=Bank(asks=False))
+    real = getattr(talk.saver, method)
+
+    def fails(config, *args):
+        result = real(config, *args)
+        if is_record(config["configurable"].get("checkpoint_ns", "")):
+            monkeypatch.setattr(talk.saver, method, real)
+            raise LostError
+        return result
+
+    monkeypatch.setattr(talk.saver, method, fails)
+    assert (talk.say("pay"), talk.bank.paid) == ("LostError", [])
+    assert (talk.run(None), talk.bank.paid, talk.read) == (None, [5], PAID)
+
+
+@pytest.mark.parametrize(
+    "kind", ["hand_built", "create_agent", "middleware", "node", "delta_as_node"]
+)
+def test_durability_exit(kind):
+    """The message of the call is not stored, so it is refused."""
+    talk = Talk(kind, bank=Bank(asks=False))
+    with pytest.raises(GraphError, match="durability='exit'"):
+        talk.graph.invoke({"messages": [HumanMessage("pay")]}, THREAD, durability="exit")
+    assert talk.bank.paid == []
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_message_is_stored_before_the_tool_runs(asynchronous):
+    """With durability "async" LangGraph stores it meanwhile: the run waits for that."""
+
+    class Slow(Memory):
+        def put(self, config, checkpoint, *args):
+            if not is_record(config["configurable"]["checkpoint_ns"]):
+                time.sleep(0.05)
+            return super().put(config, checkpoint, *args)
+
+    stored = []
+
+    class Looking(Bank):
+        def work(self, amount: int) -> str:
+            """Pay."""
+            saved = talk.saver.get_tuple(THREAD)
+            stored.append([m.type for m in saved.checkpoint["channel_values"]["messages"]])
+            return super().work(amount)
+
+    talk = Talk("create_agent", saver=Slow(), bank=Looking(asks=False), asynchronous=asynchronous)
+    assert talk.say("pay") is None
+    assert stored == [["human", "ai"]]
+
+
+# --- options ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("once", "text"),
+    [
+        ("pay", "expected a list of names"),
+        (["pay", "pay"], "names of tools, each once"),
+        ([""], "expected a list of names"),
+        ([1], "expected a list of names"),
+        (None, "expected a list of names"),
+    ],
+)
+def test_a_wrong_option(once, text):
+    """An error when the graph is wrapped."""
+    graph = loop(StrictModel(), [Bank().tool])
+    for make in (
+        lambda: with_patching(graph, once=once),
+        lambda: PatchToolCallsMiddleware(once=once),
+    ):
+        with pytest.raises(OptionError, match=text):
+            make()
+
+
+def test_an_unknown_tool(caplog):
+    """An error if all tools are known, or if the name is like that of one; else a warning."""
+    graph = loop(StrictModel(), [Bank().tool])
+    with pytest.raises(OptionError, match=r"no ToolNode has a tool called 'pai'.*mean 'pay'"):
+        with_patching(graph, once=["pai"])
+    with pytest.raises(OptionError, match=r"expected one of 'pay'\.$"):
+        with_patching(graph, once=["something"])
+    with pytest.raises(OptionError, match="expected one of none"):
+        with_patching(above(model_node(StrictModel())), once=["pay"])
+    agent = BARE["create_agent"](
+        StrictModel(), [Bank().tool], None, middleware=[ToolRetryMiddleware()]
+    )
+    with pytest.raises(OptionError, match="mean 'pay'"):
+        with_patching(agent, once=["pai"])
+    with_patching(agent, once=["something"])
+    assert "once: no ToolNode has a tool called 'something' yet" in caplog.text
+    talk = Talk("middleware", bank=Bank(asks=False), once=["pai"])
+    assert (talk.say("pay"), talk.bank.paid) == ("OptionError", [])
+
+
+def test_a_tool_that_a_wrapper_brings():
+    """Its call runs once, too."""
+    bank = Bank()
+
+    class Brings(AgentMiddleware):
+        def wrap_tool_call(self, request, handler):
+            return handler(request.override(tool=bank.tool))
+
+    for patch in (True, False):
+        bank.paid.clear()
+
+        def build(model, _, saver, *, patch=patch, **options):
+            own = [Brings()] if patch else [Brings(), PatchToolCallsMiddleware(**options)]
+            agent = BARE["create_agent"](model, [], saver, middleware=own)
+            return with_patching(agent, **options) if patch else agent
+
+        talk = Talk(build, bank=bank)
+        talk.say("pay")
+        assert (twice(talk), bank.paid, talk.read) == ([None, REFUSED], [5], PAID)
+
+
+def test_nothing_is_different_without_the_option():
+    """No wrapper, no record, and no query."""
+    assert type(PatchToolCallsMiddleware()) is PatchToolCallsMiddleware
+    assert type(PatchToolCallsMiddleware()).wrap_tool_call is AgentMiddleware.wrap_tool_call
+    assert PatchToolCallsMiddleware(once=["pay"]).name == "PatchToolCallsMiddleware"
+    for kind in KINDS:
+        counts = []
+        for once in ([], ["pay"]):
+            saver = Counting()
+            talk = Talk(kind, bank=Bank(asks=False), saver=saver, once=once)
+            talk.say("pay")
+            counts.append(saver.used)
+        assert (counts[1] - counts[0]) == {"put": 1, "get_tuple": 1}
+        assert not any(is_record(key[1]) for key in saver.writes if once == [])
+
+
+@pytest.mark.parametrize("kind", ["hand_built", "create_agent", "recorded"])
+def test_a_run_is_that_of_the_graph_without_the_option(kind):
+    """The same chunks, runs and checkpoints, and two rows beside them."""
+    seen = []
+    for once in ([], ["pay"]):
+        talk = Talk(kind, bank=Bank(asks=False), once=once)
+        names, config = RunNames(), {**THREAD}
+        config["callbacks"] = [names]
+        modes = ["updates", "values", "messages", "tasks", "checkpoints"]
+        question = {"messages": [HumanMessage("pay", id="h1")]}
+        chunks = list(talk.graph.stream(question, config, stream_mode=modes))
+        states = [s.next for s in talk.graph.get_state_history(THREAD)]
+        seen.append(([mode for mode, _ in chunks], names.names, states))
+        records = [key for key in talk.saver.writes if is_record(key[1])]
+        assert [len(talk.saver.writes[key]) for key in records] == ([2] if once else [])
+    assert seen[0] == seen[1]
+
+
+def test_a_subclass_with_a_wrapper_of_its_own():
+    """Its wrapper would be lost: an error."""
+
+    class Own(PatchToolCallsMiddleware):
+        def wrap_tool_call(self, request, handler):
+            return handler(request)
+
+    Own()
+    with pytest.raises(OptionError, match="Own has a wrap_tool_call of its own"):
+        Own(once=["pay"])

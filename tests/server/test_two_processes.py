@@ -1,0 +1,229 @@
+"""`once=[...]` with processes: two answer at the same moment, and one is killed at a random moment.
+
+With `--long`, each happens more often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deepagents import create_deep_agent
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import StructuredTool
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from langgraph.types import Command, interrupt
+from test_kills import forked
+
+from kit import KINDS, StrictModel, calls, results_in
+from langgraph_patch import validate_messages, with_patching
+from langgraph_patch.errors import StartedError
+from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.bank import THREAD, Bank, Talk, replay, twice
+from support.databases import open_saver
+from support.placeholder_texts import STARTED, WAITED
+
+DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
+
+
+@pytest.fixture(params=DATABASES)
+def database(request: Any, tmp_path: Path) -> str:
+    """A database that several processes open."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres").make())
+    path = str(tmp_path / "db")
+    with open_saver(path) as saver:
+        saver.setup()
+    return path
+
+
+def agent_on(saver: Any, ledger: Path, kind: str = "create_agent") -> Any:
+    """An agent whose tool asks a human, and then writes a line to a file."""
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        answer = interrupt("pay?")
+        if answer == "no":
+            return "declined"
+        time.sleep(0.02)
+        with ledger.open("a") as file:
+            file.write("paid\n")
+        time.sleep(0.02)
+        return f"paid {amount}"
+
+    def answer(read: Any) -> AIMessage:
+        return calls(("pay", {"amount": 5})) if read[-1].text == "go" else AIMessage("done")
+
+    model = StrictModel(script=[answer] * 9)
+    tools = [StructuredTool.from_function(pay)]
+    return KINDS[kind](model, tools, saver, once=["pay"])
+
+
+def paid_in(ledger: Path) -> int:
+    """How often the tool paid."""
+    return len(ledger.read_text().split()) if ledger.exists() else 0
+
+
+def say(text: str) -> Any:
+    """The input of a run."""
+    return {"messages": [HumanMessage(text)]}
+
+
+def check_statement(read: str, paid: int) -> None:
+    """What the model reads of the call is true."""
+    true = {
+        "paid 5": paid == 1,
+        "declined": paid == 0,
+        STARTED.format("pay", "c1"): True,
+        WAITED.format("pay", "c1"): paid == 0,
+    }
+    assert true.get(read), (read, paid)
+
+
+# --- two answers ----------------------------------------------------------------------------
+
+
+def answering(database: str, ledger: Path, config: Any, answer: str, at: float) -> int:
+    """A process that answers at a moment."""
+
+    def act() -> None:
+        with open_saver(database) as saver:
+            agent = agent_on(saver, ledger)
+            while time.time() < at:
+                pass
+            try:
+                agent.invoke(Command(resume=answer), config)
+            except StartedError:
+                os._exit(3)
+            except BaseException:  # noqa: BLE001 - told by the exit code
+                os._exit(4)
+
+    return forked(act)
+
+
+@pytest.mark.parametrize("answers", [("yes", "yes"), ("yes", "no")])
+def test_two_processes_answer_at_the_same_moment(database, answers, tmp_path, pytestconfig):
+    """Whatever comes first: it is paid once at most, and what the model reads is true."""
+    codes = []
+    for number in range(100 if pytestconfig.getoption("--long") else 5):
+        ledger, config = tmp_path / f"{number}", {"configurable": {"thread_id": str(number)}}
+        with open_saver(database) as saver:
+            agent_on(saver, ledger).invoke(say("go"), config)
+        at = time.time() + 0.3
+        processes = [answering(database, ledger, config, each, at) for each in answers]
+        ended = [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in processes]
+        codes += ended
+        with open_saver(database) as saver:
+            agent = agent_on(saver, ledger)
+            agent.invoke(say("and?"), config)
+            history = agent.get_state(config).values["messages"]
+        paid = paid_in(ledger)
+        assert paid <= 1
+        check_statement(results_in(history)["c1"], paid)
+        assert validate_messages(history) == []
+    assert set(codes) <= {0, 3}
+
+
+# --- kill -9 --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["create_agent", "recorded"])
+def test_a_process_that_is_killed(database, kind, durability, tmp_path, pytestconfig):
+    """At a random moment around the tool; then it is continued, and a message comes."""
+    for number in range(50 if pytestconfig.getoption("--long") else 3):
+        ledger, config = tmp_path / f"{number}", {"configurable": {"thread_id": str(number)}}
+
+        def act(value: Any, ledger: Path = ledger, config: Any = config) -> None:
+            with open_saver(database) as saver:
+                agent = agent_on(saver, ledger, kind)
+                try:
+                    agent.invoke(value, config, durability=durability)
+                except StartedError:
+                    os._exit(3)
+
+        with open_saver(database) as saver:
+            agent_on(saver, ledger, kind).invoke(say("go"), config)
+        child = forked(lambda act=act: act(Command(resume="yes")))
+        time.sleep(random.uniform(0, 0.15))  # noqa: S311 - no secret; each run kills at other moments
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(os.waitpid(forked(lambda act=act: act(None)), 0)[1]) in (
+            0,
+            3,
+        )
+        with open_saver(database) as saver:
+            agent = agent_on(saver, ledger, kind)
+            agent.invoke(say("and?"), config)
+            history = agent.get_state(config).values["messages"]
+        paid = paid_in(ledger)
+        assert paid <= 1
+        check_statement(results_in(history)["c1"], paid)
+        assert validate_messages(history) == []
+
+
+# --- PostgreSQL, asynchronously ---------------------------------------------------------------
+
+
+@pytest.mark.xdist_group("postgres")
+async def test_an_asynchronous_saver(postgres):
+    """Two runs at once over a pool: of two answers one wins."""
+    async with AsyncPostgresSaver.from_conn_string(postgres.make()) as saver:
+        talk = Talk("create_agent", saver=saver)
+        await talk.graph.ainvoke(say("go"), THREAD)
+        answer = Command(resume="yes")
+        ended = await asyncio.gather(
+            *(talk.graph.ainvoke(answer, THREAD) for _ in range(5)), return_exceptions=True
+        )
+        errors = [each for each in ended if isinstance(each, Exception)]
+        assert {type(error).__name__ for error in errors} <= {"StartedError"}
+        assert (talk.bank.paid, talk.read) == ([5], "paid 5: yes")
+
+
+# --- deep agents ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("patch", [True, False])
+def test_a_deep_agent(patch):
+    """Its own tools run once."""
+
+    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+        own = [] if patch else [PatchToolCallsMiddleware(**options)]
+        agent = create_deep_agent(model, tools, middleware=own, checkpointer=saver)
+        return with_patching(agent, **options) if patch else agent
+
+    for scene in (twice, replay):
+        talk = Talk(build)
+        talk.say("pay")
+        scene(talk)
+        assert (talk.bank.paid, talk.read) == ([5], "paid 5: yes")
+
+
+def test_a_subagent():
+    """The call of the subagent is named, and so is the tool of the subagent by its middleware."""
+    task = {"description": "pay", "subagent_type": "payer"}
+
+    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+        inner = StrictModel(script=[calls(("pay", {"amount": 5}), first=7)])
+        payer = {
+            "name": "payer",
+            "description": "pays",
+            "system_prompt": "pay",
+            "model": inner,
+            "tools": tools,
+            "middleware": [PatchToolCallsMiddleware(once=["pay"])],
+        }
+        agent = create_deep_agent(model, [], subagents=[payer], checkpointer=saver)
+        return with_patching(agent, **options)
+
+    for scene in (twice, replay):
+        talk = Talk(build, bank=Bank(), script=[calls(("task", task))], once=["task"])
+        talk.say("pay")
+        scene(talk)
+        assert (talk.bank.paid, talk.read) == ([5], "done")
