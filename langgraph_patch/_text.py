@@ -63,23 +63,36 @@ def one_line(text: str) -> str:
 
 _SECRETS = (
     re.compile(r"(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)", re.IGNORECASE),
-    re.compile(r"([a-z][a-z0-9+.-]*://).*@[^\s'\"]*", re.IGNORECASE | re.DOTALL),
     re.compile(r"(postgres[a-z0-9+.-]*:/+)[^\s'\"/][^\s'\"]*", re.IGNORECASE),
-    re.compile(r"()[^\s'\"/]*:[^\s'\"]*@[^\s'\"]*"),
 )
+_WORD = re.compile(r"[^\s'\"]*")
 
 
 def masked(text: str) -> str:
-    """`text` without the passwords of URIs and of libpq's `password=...`.
+    """`text` without the passwords of URIs and of libpq's `password=...`, in linear time.
 
     Examples:
         >>> from langgraph_patch._text import masked
         >>> masked("not postgresql://bob:s3cr3t@db/x and not host=db password='s 3' user=bob")
         'not postgresql://*** and not host=db password=*** user=bob'
     """
+    start, end = text.find("://"), text.rfind("@")
+    if 0 <= start < end:  # a password may hold blanks and quotes
+        text = f"{text[: start + 3]}***{text[_end_of_word(text, end) :]}"
     for secret in _SECRETS:
         text = secret.sub(r"\1***", text)
-    return text
+    return _WORD.sub(lambda word: _without_user(word[0]), text)
+
+
+def _end_of_word(text: str, start: int) -> int:
+    found = _WORD.match(text, start)
+    return found.end() if found else start
+
+
+def _without_user(word: str) -> str:
+    """A word without what begins with `user:password@`."""
+    colon = word.find(":", 0, max(word.rfind("@"), 0))
+    return word if colon < 0 else f"{word[: word.rfind('/', 0, colon) + 1]}***"
 
 
 def say(text: str) -> None:

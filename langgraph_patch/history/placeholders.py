@@ -129,19 +129,25 @@ HIDDEN_ID = "do-not-render-"
 ASSISTANT_UI_TEXT = '{"cancelled":true}'
 
 
-def is_client_fake(message: BaseMessage) -> bool:
+def is_client_fake(message: BaseMessage, *, human_follows: bool = True) -> bool:
     """Whether `message` is a result that a known client invents for calls without a result.
 
     agent-chat-ui marks its messages by their ids. assistant-ui gives its own the status "error"
     (`createToolCallCancellationStub` in `@assistant-ui/core` 0.3), and gave them no name before. A
-    `ToolNode` names the tool, and a tool that returns this text has succeeded.
+    `ToolNode` names the tool, and a tool that returns this text has succeeded. One without a name
+    is a client's only in front of the message of a human, with which clients send it.
+
+    Args:
+        message: The message.
+        human_follows: Whether a human message comes before the next message of a model. Default:
+            True.
     """
     if not isinstance(message, ToolMessage):
         return False
     if message.content == AGENT_CHAT_UI_TEXT:
         return str(message.id).startswith(HIDDEN_ID)
-    is_named = message.name is not None
-    return message.content == ASSISTANT_UI_TEXT and (message.status == "error" or not is_named)
+    is_nameless = message.name is None and human_follows
+    return message.content == ASSISTANT_UI_TEXT and (message.status == "error" or is_nameless)
 
 
 _AWS_MARK = "orphan_tool_call_placeholder"  # langgraph-checkpoint-aws
@@ -154,15 +160,20 @@ _FOREIGN_TEXTS = re.compile(  # deepagents, older and newer
 )
 
 
-def is_synthetic(message: BaseMessage) -> bool:
+def is_synthetic(message: BaseMessage, *, human_follows: bool = False) -> bool:
     """Whether `message` is a placeholder and no result, whoever wrote it.
 
     Those of other packages are recognised by a mark (langgraph-checkpoint-aws) or by their whole
     text (deepagents).
+
+    Args:
+        message: The message.
+        human_follows: Whether a human message comes before the next message of a model. Default:
+            False, as for what a task of a graph wrote.
     """
     if not isinstance(message, ToolMessage):
         return False
     if is_placeholder(message) or message.additional_kwargs.get(_AWS_MARK) is True:
         return True
     is_foreign = isinstance(message.content, str) and _FOREIGN_TEXTS.match(message.content)
-    return bool(is_foreign) or is_client_fake(message)
+    return bool(is_foreign) or is_client_fake(message, human_follows=human_follows)

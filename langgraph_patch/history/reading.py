@@ -197,6 +197,7 @@ def read_history(
     reading = Reading(messages, [corrected(message) for message in messages], {}, {})
     computer_calls: set[str] = set()
     after = -1  # the last message that holds more than results
+    before_human = _places_before_human(messages)
     for index, message in enumerate(reading.corrected):
         if isinstance(message, AIMessage):
             computer_calls |= computer_call_ids(message)
@@ -206,7 +207,7 @@ def read_history(
                 computer_calls.difference_update(call.id for call in calls)
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
             pass  # it stays where it is
-        elif results := read_results(message, index, after):
+        elif results := read_results(message, index, after, human_follows=index in before_human):
             reading.stored_results[index] = results
             if results[0].remainder is None:
                 continue
@@ -218,6 +219,17 @@ def read_history(
         if look_again and paired.stated is not None:
             paired.look_again = look_again_from(paired.stated)
     return reading
+
+
+def _places_before_human(messages: Sequence[BaseMessage]) -> set[int]:
+    """The indexes of the messages behind which a human speaks before a model does."""
+    found, is_human = set[int](), False
+    for index in reversed(range(len(messages))):
+        if is_human:
+            found.add(index)
+        if isinstance(messages[index], HumanMessage | AIMessage):
+            is_human = isinstance(messages[index], HumanMessage)
+    return found
 
 
 # --- the calls of each message, by what a result can name of them ----------------------------

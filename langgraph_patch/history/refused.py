@@ -26,6 +26,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.changes import Change, DefectKind, Patch, change_of, patch_of
 from langgraph_patch.history.fields import (
+    CALL_BLOCKS,
+    CUSTOM_CALL,
     Block,
     blocks_of,
     corrected,
@@ -49,6 +51,9 @@ _CLAUDES_IDS = ("srvtoolu_", "mcptoolu_")
 _ITEM_IDS = ("rs_", "msg_", "fc_", "ws_")
 """How the ids of items of the Responses API begin. An id may be in a request once."""
 
+_WITH_OWN_IDS = {*CALL_BLOCKS, "server_tool_call"} - {"function_call", CUSTOM_CALL}
+"""The types of blocks whose `id` is that of a call, and not of an item of the Responses API."""
+
 _OF_THINKING = re.compile(r"thinking|thought|signature|reasoning", re.IGNORECASE)
 
 
@@ -58,8 +63,9 @@ _OF_THINKING = re.compile(r"thinking|thought|signature|reasoning", re.IGNORECASE
 def repair_refused(messages: Sequence[BaseMessage], refusal: str = "") -> Patch:
     """Repair the messages that say nothing or stop halfway, and thinking that is refused.
 
-    - A message that says nothing, but for the last one, is dropped; between two human messages it
-      gets the text `[no text]`.
+    - A message that says nothing, but for the last one, is dropped; before a human message, behind
+      one or behind a tool message, it gets the text `[no text]`: roles stay in an order that
+      providers accept.
     - Reasoning of the Responses API behind which nothing of its message follows is dropped. The
       item id of a call without its reasoning, and one that an earlier message has, is dropped.
     - Claude's thinking without a signature, or at the end of a message, is dropped.
@@ -93,7 +99,8 @@ def repair_refused(messages: Sequence[BaseMessage], refusal: str = "") -> Patch:
     kept = [k for k in range(len(readings)) if k not in empty]
     speakers = [k for k in kept if isinstance(readings[k], HumanMessage | AIMessage)]
     humans = {k for k in speakers if isinstance(readings[k], HumanMessage)}
-    between = {k + 1 for k, following in pairwise(kept) if {k, following} <= humans}
+    needed = humans | {k for k in kept if isinstance(readings[k], ToolMessage)}
+    between = {k + 1 for k, following in pairwise(kept) if k in needed and following in humans}
     turn = max(humans, default=0) if _OF_THINKING.search(refusal) else 0
     answered, item_ids = _answered_ids(readings), set[str]()
     written: list[BaseMessage] = []
@@ -278,7 +285,7 @@ def _with_own_items(message: AIMessage, blocks: list[Block], taken: Collection[s
 def _item_id(block: Block) -> str:
     """The id that the Responses API gave to an item; `""` if it is none."""
     item_id = block.fields.get("id")
-    if block.kind in ("tool_call", "server_tool_call"):  # in v1 content
+    if block.kind in _WITH_OWN_IDS:  # the id is that of a call
         item_id = block.v1_extra("item_id") if block.kind == "tool_call" else None
     return item_id if isinstance(item_id, str) and item_id.startswith(_ITEM_IDS) else ""
 

@@ -67,18 +67,25 @@ class Result:
 # --- reading -------------------------------------------------------------------------------
 
 
-def read_results(message: BaseMessage, index: int, after: int) -> list[Result]:
+def read_results(
+    message: BaseMessage, index: int, after: int, *, human_follows: bool = False
+) -> list[Result]:
     """The results in `message`; an empty list if there are none.
 
     Args:
         message: The message; its fields are valid (`fields.corrected`).
         index: Its index in the history.
         after: The index of the last message before it that holds more than results.
+        human_follows: Whether a human message comes before the next message of a model. Default:
+            False.
     """
     found = list(_results_of(message))
     remainder = _without_results(message) if found else None
     return [
-        Result(call_id, name, result, index, part, after, remainder, is_synthetic(result))
+        Result(
+            *(call_id, name, result, index, part, after, remainder),
+            is_synthetic(result, human_follows=human_follows),
+        )
         for part, (call_id, name, result) in enumerate(found)
     ]
 

@@ -369,6 +369,23 @@ def test_a_text_is_written_into_v1_content_as_a_block(content):
     assert written.content == NO_TEXT
 
 
+@pytest.mark.parametrize("empty", [AIMessage(""), AIMessage([])])
+def test_an_empty_message_behind_a_result_stays_with_a_text(empty):
+    """Without it a human message would follow a tool message, which some servers refuse."""
+    history = [ASK, ai("", "c1"), result(), empty, AGAIN]
+    assert [m.text for m in stored(history)[3:]] == ["[no text]", AGAIN.text]
+    assert stored([*history[:3], empty, SAID, AGAIN]) == [*history[:3], SAID, AGAIN]
+
+
+def test_the_id_of_a_call_is_no_item_of_the_responses_api():
+    """A `tool_use` block keeps its id, also one that begins as an item's."""
+    block = {"type": "tool_use", "id": "fc_1", "name": "t", "input": {}}
+    call = {"name": "t", "args": {}, "id": "fc_1", "type": "tool_call"}
+    turn = [AIMessage([block], tool_calls=[call]), ToolMessage("r", tool_call_id="fc_1")]
+    history = [ASK, *turn, *turn, AGAIN]
+    assert stored(history) is history
+
+
 def test_a_refusal_with_a_text_says_something():
     """It is no empty message."""
     refused = AIMessage([{"type": "refusal", "refusal": "I will not."}], response_metadata=V1)
