@@ -19,12 +19,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any, Final, cast
 
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
+from pydantic import BaseModel
 
 from langgraph_patch._langgraph.graphs import (
     ROUTERS,
@@ -204,7 +206,8 @@ def recorded_tool_node(
                 f"out."
             )
         values = run.values(keys)
-        state = values if issubclass(schema, dict) else schema(**values)
+        is_object = is_dataclass(schema) or issubclass(schema, BaseModel)  # else LangGraph's dict
+        state = schema(**values) if is_object else values
         return call_with_state({k: v for k, v in call.items() if k != PLACE}, state)
 
     return _tool_node_with(node, once, with_state)

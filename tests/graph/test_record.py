@@ -103,9 +103,17 @@ def test_an_interrupt_in_a_wrapper_of_the_tool_node_is_that_of_its_call():
     assert agent.results == {"c1": "rejected", "c2": "sent to bob"}
 
 
+class PlainState:
+    """A schema of which LangGraph makes no object: its nodes read a dict."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    tone: str
+
+
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @pytest.mark.parametrize(
-    ("state", "asynchronous"), [("dict", True), ("pydantic", False), ("dataclass", True)]
+    ("state", "asynchronous"),
+    [("dict", True), ("pydantic", False), ("dataclass", True), ("plain", False)],
 )
 def test_a_tool_reads_the_state_of_its_node(state, asynchronous):
     """Of the type and with the values of the bare graph, also those that a node beside it wrote."""
@@ -124,7 +132,7 @@ def test_a_tool_reads_the_state_of_its_node(state, asynchronous):
             return "seen"
 
         def build(model, _):
-            builder = loop(model, [look], state=STATES[state])
+            builder = loop(model, [look], state={**STATES, "plain": PlainState}[state])
             fresh = {} if state == "dict" else {"tone": "new"}
             return builder.add_node("beside", lambda _: fresh).add_edge(START, "beside")
 
