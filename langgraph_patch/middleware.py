@@ -70,7 +70,8 @@ class PatchToolCallsMiddleware(_Base):
 
     If the provider refuses the history (status 400 or 422), messages that say nothing or stop
     halfway and thinking that it does not accept any more are repaired, and the model is asked
-    again, at most twice. The repair is written with the answer; see `docs/pages/refused.md`.
+    again, at most twice. The repair is written with the answer; see
+    https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md.
 
     Place it last: this one must see the history as all others have changed it. Changes by a
     middleware after it, and nodes of other middlewares that read the history before the model does,

@@ -15,7 +15,7 @@ import json
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from io import StringIO
 from itertools import groupby
@@ -486,15 +486,10 @@ _FRAGMENT = (
 )
 
 
-def notebook_html(value: object, view: Callable[[], RenderableType]) -> str:
-    """What a notebook shows of a value; without rich, its text.
-
-    Args:
-        value: The value.
-        view: Makes its table.
-    """
+def notebook_html(value: object) -> str:
+    """What a notebook shows of a value that has a table; without rich, its text."""
     if HAS_RICH:
         console = Console(record=True, file=StringIO(), width=120, force_jupyter=False)
-        console.print(view())
+        console.print(value)
         return console.export_html(code_format=_FRAGMENT, inline_styles=True)
     return f"<pre>{html.escape(visible(str(value)))}</pre>"

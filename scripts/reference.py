@@ -161,7 +161,11 @@ def options(value: Any, documented: list[tuple[str, str]]) -> Iterator[str]:
 def attributes(value: Any, documented: list[tuple[str, str]]) -> Iterator[str]:
     """The table of the attributes of a class."""
     if documented:
-        annotations = vars(value).get("__annotations__", {})
+        annotations = {
+            each: kind
+            for base in reversed(value.__mro__)
+            for each, kind in inspect.get_annotations(base).items()
+        }
         yield "| attribute | type | meaning |\n|---|---|---|"
         for name, meaning in documented:
             yield row(f"`{name}`", type_text(annotations[name]), cell(meaning))
@@ -170,7 +174,8 @@ def attributes(value: Any, documented: list[tuple[str, str]]) -> Iterator[str]:
 
 def methods(value: type) -> Iterator[str]:
     """The public methods and properties of a result, each with its first paragraph."""
-    for name, method in vars(value).items():
+    bases = [each for each in reversed(value.__mro__) if each.__module__ == value.__module__]
+    for name, method in {k: v for each in bases for k, v in vars(each).items()}.items():
         function = method.fget if isinstance(method, property) else method
         if inspect.isfunction(function) and name[0] != "_":
             brackets = "" if isinstance(method, property) else "()"

@@ -22,6 +22,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph.graphs import Graph, compile_like, runs_other_tools
 from langgraph_patch._langgraph.storage import ROOT_CHANNEL, state_keys
+from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.entry import RepairNode, add_entry_check
@@ -92,7 +93,8 @@ def with_patching(
     If the provider of a model below a node refuses the history (status 400 or 422), and nothing
     else ran there, messages that say nothing or stop halfway, and thinking that it does not accept
     any more, are repaired, and the node runs again, at most twice. The repair is written with its
-    output. Nothing is done before a request was refused; see `docs/pages/refused.md`.
+    output. Nothing is done before a request was refused; see
+    https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md.
 
     The logger `langgraph_patch` lists which nodes are covered, and how, on level INFO. It reports
     each repair with the thread id and the changes: on level INFO if the repair is written to the
@@ -276,7 +278,7 @@ def _checked_builder(graph: object) -> _Builder:
     builder = graph.builder if isinstance(graph, CompiledStateGraph) else graph
     if not isinstance(builder, StateGraph):
         raise GraphError(
-            f"{graph!r:.200} is a {type(graph).__name__}: expected a StateGraph, or the compiled "
+            f"{short(graph)} is a {type(graph).__name__}: expected a StateGraph, or the compiled "
             f"graph that its compile() returns. Patch the graph before you bind() it, give it a "
             f"with_retry(), or call it in an @entrypoint; inside an @entrypoint use patch_model."
         )
@@ -295,7 +297,7 @@ def _names(option: str, value: object) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) and name for name in names):
         kind = "node" if option == "model_node" else "state key"
         raise OptionError(
-            f"{option}={value!r}: expected the name of a {kind}, or a list of such names."
+            f"{option}={short(value)}: expected the name of a {kind}, or a list of such names."
         )
     return tuple(dict.fromkeys(names))
 

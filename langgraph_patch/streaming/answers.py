@@ -26,6 +26,7 @@ from typing import Any, Final, Literal, TypeAlias, overload
 from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
 
 from langgraph_patch._langgraph.storage import nodes_of_namespace
+from langgraph_patch._text import short
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.placeholders import is_placeholder
 from langgraph_patch.streaming.checkers import Checker, Turn, checked_checker, full_stream_checker
@@ -292,7 +293,7 @@ class _Answers:
             yield from self.finish(failed=True)
             if not self._other_modes:
                 raise StreamError(
-                    f"The server reported that the run failed: {item!r:.500}. Pass "
+                    f"The server reported that the run failed: {short(item, 500)}. Pass "
                     "other_modes=True to get such reports as items of the stream."
                 )
         self._has_stopped |= mode == "error" or shows_pause(mode, data, item)

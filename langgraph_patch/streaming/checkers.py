@@ -25,6 +25,7 @@ from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import AIMessage, AIMessageChunk
 
+from langgraph_patch._text import short
 from langgraph_patch.errors import OptionError, StreamError
 from langgraph_patch.history.fields import Block, blocks_of, dicts
 from langgraph_patch.streaming.streams import apass_on, open_stream, pass_on
@@ -120,8 +121,8 @@ class Turn:
         answer = self.checker(self)
         if not isinstance(answer, bool | None):
             raise StreamError(
-                f"The checker {self.checker!r} returned {answer!r:.200}. Expected True, False or "
-                "None."
+                f"The checker {short(self.checker)} returned {short(answer)}. Expected True, False "
+                "or None."
             )
         self.answer = False if answer is None and self.ended else answer
         if self.answer is not None:
@@ -139,7 +140,7 @@ def checked_checker(checker: object) -> Checker:
     """
     if not callable(checker):
         raise OptionError(
-            f"checker={checker!r:.200}: expected a function of a Turn, such as full_stream_checker "
+            f"checker={short(checker)}: expected a function of a Turn, such as full_stream_checker "
             f"or first_chunk_checker of langgraph_patch.streaming."
         )
     return checker
@@ -343,7 +344,7 @@ class _Split:
             return (item,)
         if not isinstance(item, AIMessage):
             raise StreamError(
-                f"Expected {_EXPECTED}, got {item!r:.200}: pass what chat_model.stream returns. "
+                f"Expected {_EXPECTED}, got {short(item)}: pass what chat_model.stream returns. "
                 "The stream of a graph is for final_answers and afinal_answers."
             )
         self._read.append(item)

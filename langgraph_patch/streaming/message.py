@@ -16,6 +16,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, 
 from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_call
 
+from langgraph_patch._text import short
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.calls import complete_args
 from langgraph_patch.history.fields import CALL_BLOCKS, Block, blocks_of, digest_of
@@ -103,7 +104,7 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
         if not isinstance(chunk, AIMessageChunk):
             raise StreamError(
                 f"Expected the chunks of one message (AIMessageChunk), or one whole AIMessage and "
-                f"nothing else; got {chunk!r:.200}."
+                f"nothing else; got {short(chunk)}."
             )
     paused = ended is None and _PAUSE_REASON in _reasons(arrived)
     ended = _has_ended(arrived) if ended is None else ended
@@ -209,7 +210,7 @@ def _check(chunk: object) -> None:
         if index_is_valid and all(isinstance(string, str | None) for string in strings):
             return
     raise StreamError(
-        f"{chunk!r:.200} is not a tool call chunk. Expected a dict with strings or None as name, "
+        f"{short(chunk)} is not a tool call chunk. Expected a dict with strings or None as name, "
         "args, id and type, and an integer or None as index."
     )
 

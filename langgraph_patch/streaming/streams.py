@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias
 from langchain_core.messages import BaseMessage, messages_from_dict
 from langgraph.checkpoint.serde.types import INTERRUPT
 
+from langgraph_patch._text import short
 from langgraph_patch.errors import StreamError
 
 _HINT = (
@@ -49,7 +50,7 @@ def open_stream(stream: Any, *, expected: str, asynchronous: bool = False) -> An
     """
     is_value = isinstance(stream, str | bytes | Mapping | BaseMessage)
     if is_value or not hasattr(stream, "__aiter__" if asynchronous else "__iter__"):
-        raise StreamError(f"Expected {expected}, got {stream!r:.200}. {_HINT}")
+        raise StreamError(f"Expected {expected}, got {short(stream)}. {_HINT}")
     return aiter(stream) if asynchronous else iter(stream)
 
 
@@ -81,7 +82,7 @@ def token_of(pair: object, item: object) -> Token:
                 return messages_from_dict([{"type": kind, "data": fields}])[0], metadata
             except (ValueError, KeyError, TypeError) as error:  # of LangChain's classes
                 problem = error
-    raise StreamError(f"{_EXPECTED_ITEM}; got {item!r:.500}.") from problem
+    raise StreamError(f"{_EXPECTED_ITEM}; got {short(item, 500)}.") from problem
 
 
 def shows_pause(mode: str, data: object, item: object) -> bool:

@@ -36,7 +36,7 @@ from langgraph_patch._langgraph.storage import (
     state_keys,
 )
 from langgraph_patch._sansio import run_sync
-from langgraph_patch._text import brief, quoted
+from langgraph_patch._text import brief, cut, quoted, short
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
@@ -322,7 +322,7 @@ def _committed(base: StoredHistory, messages: Sequence[BaseMessage]) -> list[Bas
         for task in (*clients, *tasks):
             channel.update(task.written_to(base.messages_key))
     except Exception as error:  # any: the reducer raises for what it cannot apply
-        first = str(error).partition("\n")[0][:200]
+        first = cut(str(error).partition("\n")[0])
         raise Refused(
             f"LangGraph cannot apply what its finished tasks wrote: {type(error).__name__}: "
             f"{first} But {PATCHED}"
@@ -392,7 +392,7 @@ def _id_after(base: StoredHistory) -> str:
     new = later_checkpoint_id(base.checkpoint_id, 1)
     if new is None:
         raise Refused(
-            f"the id of its newest checkpoint, {base.checkpoint_id!r:.100}, is none of "
+            f"the id of its newest checkpoint, {short(base.checkpoint_id, 100)}, is none of "
             f"LangGraph's, so no checkpoint can be written directly behind it; {PATCHED}"
         )
     return new
