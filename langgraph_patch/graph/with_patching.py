@@ -25,7 +25,7 @@ from langgraph_patch._langgraph.storage import ROOT_CHANNEL, state_keys
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.entry import RepairNode, add_entry_check
+from langgraph_patch.graph.entry import PatchNode, RepairNode, add_entry_check
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.once import check_tools, checked_names
 from langgraph_patch.graph.record import fan_out, guarded_tool_node, recordable, recorded_tool_node
@@ -81,7 +81,8 @@ def with_patching(
       node, and that repair is written with its output, if it runs alone.
     - A `ToolNode` repairs nothing.
 
-    A history without any LangChain message, such as a list of plain dicts, is left alone.
+    A history without any LangChain message, such as a list of plain dicts, is left alone, and one
+    WARNING says so.
 
     A tool call that a model below a node did not finish writing is kept from running. When a stream
     ends inside the arguments (token limit, broken connection), LangChain completes them, and a bare
@@ -224,10 +225,7 @@ def _patch_graph(graph: Any, context: _Context, prefix: str = "") -> Any:
 
 def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builder:
     if NAME in builder.nodes:
-        raise GraphError(
-            f"There is a node called {NAME!r} already: either the graph is patched, or a node of "
-            f"yours has this name and needs another one."
-        )
+        raise _name_error(Graph(builder).runnables[NAME])
     graph, patched = Graph(builder), Graph(builder).copied()
     covered = {node: context.nodes[prefix + node] for node in graph.runnables}
     tool_nodes = {name: node.tool_node for name, node in covered.items() if node.tool_node}
@@ -268,6 +266,18 @@ def _patched_node(patched: Graph, node: str, context: _Context, prefix: str) -> 
     written = covered.keys if covered.is_graph else covered.model_keys
     has_cache = patched.has_cache(node)
     return PatchedNode(runnable, repairers, written, patched.output_keys, has_cache=has_cache)
+
+
+def _name_error(node: object) -> GraphError:
+    """The error for a node that has the name of the one that is to be added."""
+    remedy = "give yours another name"
+    if isinstance(node, RepairNode):
+        remedy = "the graph is patched already, so leave out one of the two calls"
+    if isinstance(node, PatchNode):
+        remedy = "leave out your patch node and its edges, or with_patching"
+    return GraphError(
+        f"There is a node called {NAME!r}, and with_patching adds one of this name: {remedy}."
+    )
 
 
 # --- the arguments -----------------------------------------------------------------------
