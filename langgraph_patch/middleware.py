@@ -45,6 +45,8 @@ except ImportError as error:
         name=error.name,
     ) from error
 
+__all__ = ["PatchToolCallsMiddleware"]
+
 if TYPE_CHECKING:
     _Base = AgentMiddleware[Any, Any, Any]
 else:  # older versions of langchain have two type parameters
@@ -117,7 +119,7 @@ class PatchToolCallsMiddleware(_Base):
         >>> from langchain.agents import create_agent
         >>> from langchain_core.language_models import GenericFakeChatModel
         >>> from langchain_core.messages import AIMessage
-        >>> from langgraph_patch.middleware import PatchToolCallsMiddleware
+        >>> from langgraph_patch import PatchToolCallsMiddleware
         >>> model = GenericFakeChatModel(messages=iter([AIMessage("hello")]))
         >>> agent = create_agent(model, middleware=[PatchToolCallsMiddleware()])
         >>> dangling = AIMessage("", tool_calls=[{"name": "wire", "args": {}, "id": "c1"}])

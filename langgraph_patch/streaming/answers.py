@@ -118,7 +118,7 @@ def final_answers(
 
     Examples:
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import final_answers
+        >>> from langgraph_patch import final_answers
         >>> call = {"name": "weather", "args": "{}", "id": "c1", "index": 0}
         >>> tokens = [  # in place of graph.stream(..., stream_mode="messages")
         ...     AIMessageChunk("Let me see.", id="1"),
@@ -175,7 +175,7 @@ def afinal_answers(
     Examples:
         >>> import asyncio
         >>> from langchain_core.messages import AIMessage
-        >>> from langgraph_patch.streaming import afinal_answers
+        >>> from langgraph_patch import afinal_answers
         >>> async def tokens():  # in place of graph.astream(..., stream_mode="messages")
         ...     yield AIMessage("Good morning.", id="1"), {"langgraph_node": "agent"}
         >>> async def show():

@@ -63,7 +63,7 @@ class Turn:
         A checker of your own, for a model that never calls a tool after ten chunks of text:
 
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import Turn, split_stream
+        >>> from langgraph_patch import Turn, split_stream
         >>> def ten_chunks(turn: Turn) -> bool | None:
         ...     if turn.called:
         ...         return True
@@ -162,7 +162,7 @@ def first_chunk_checker(turn: Turn) -> bool | None:
 
     Examples:
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import first_chunk_checker, split_stream
+        >>> from langgraph_patch import first_chunk_checker, split_stream
         >>> chunks = [AIMessageChunk(""), AIMessageChunk("Good "), AIMessageChunk("morning.")]
         >>> split_stream(chunks, checker=first_chunk_checker)[0]
         False
@@ -187,7 +187,7 @@ def full_stream_checker(turn: Turn) -> bool | None:
 
     Examples:
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import full_stream_checker, split_stream
+        >>> from langgraph_patch import full_stream_checker, split_stream
         >>> call = {"name": "weather", "args": "{}", "id": "c1", "index": 0}
         >>> chunks = [AIMessageChunk("Let me see."), AIMessageChunk("", tool_call_chunks=[call])]
         >>> split_stream(chunks, checker=full_stream_checker)[0]
@@ -266,7 +266,7 @@ def split_stream(
 
         >>> from contextlib import closing
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import message_from_stream, split_stream
+        >>> from langgraph_patch import message_from_stream, split_stream
         >>> def model(question):  # in place of chat_model.stream
         ...     if "weather" in question:
         ...         yield AIMessageChunk("Let me see.")
@@ -316,7 +316,7 @@ async def asplit_stream(
         >>> import asyncio
         >>> from contextlib import aclosing
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import asplit_stream
+        >>> from langgraph_patch import asplit_stream
         >>> async def model():
         ...     yield AIMessageChunk("Good ")
         ...     yield AIMessageChunk("morning.")

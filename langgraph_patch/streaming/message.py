@@ -88,7 +88,7 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
 
     Examples:
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import message_from_stream
+        >>> from langgraph_patch import message_from_stream
         >>> call = {"name": "weather", "args": '{"city": "Ro', "id": "c1", "index": 0}
         >>> chunks = [AIMessageChunk("Let me see."), AIMessageChunk("", tool_call_chunks=[call])]
         >>> message = message_from_stream(chunks)
@@ -184,7 +184,7 @@ def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChun
     Examples:
         A server that sends index 0 for every call:
 
-        >>> from langgraph_patch.streaming import merge_tool_call_chunks
+        >>> from langgraph_patch import merge_tool_call_chunks
         >>> chunks = [
         ...     {"name": "weather", "args": "", "id": "c1", "index": 0},
         ...     {"name": None, "args": '{"city": "Rome"}', "id": None, "index": 0},

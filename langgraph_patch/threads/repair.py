@@ -123,7 +123,7 @@ def repair_thread(
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph.checkpoint.memory import InMemorySaver
         >>> from langgraph.graph import MessagesState, StateGraph
-        >>> from langgraph_patch.threads import repair_thread
+        >>> from langgraph_patch import repair_thread
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
         >>> builder = StateGraph(MessagesState)
         >>> _ = builder.add_node("model", lambda state: {"messages": [
