@@ -289,7 +289,7 @@ def split_stream(
         show: 'Good '
         show: 'morning.'
     """
-    source = open_stream(stream, expected=_EXPECTED)
+    source = open_stream(stream, expected=_EXPECTED, remedy="use asplit_stream")
     chunks = pass_on(source, _Split(checker))
     return next(chunks), chunks
 
@@ -327,7 +327,8 @@ async def asplit_stream(
         >>> asyncio.run(reply())
         (False, ['Good ', 'morning.'])
     """
-    source = open_stream(stream, expected=_EXPECTED, asynchronous=True)
+    remedy = "use split_stream"
+    source = open_stream(stream, expected=_EXPECTED, remedy=remedy, asynchronous=True)
     chunks = apass_on(source, _Split(checker))
     return await anext(chunks), chunks
 

@@ -26,6 +26,8 @@ from langgraph_patch.streaming.streams import open_stream
 UNFINISHED_KEY: Final = "langgraph_patch_unfinished"
 """Key in `additional_kwargs` of the content blocks that a cut left incomplete."""
 
+_COLLECT = "collect it to a list first: [chunk async for chunk in stream]"
+
 _Args: TypeAlias = Mapping[str | None, dict[str, Any] | None]
 """The parsed arguments of each call by its id; None if they are incomplete."""
 
@@ -97,7 +99,8 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
         >>> message.invalid_tool_calls[0]["args"]
         '{"city": "Ro'
     """
-    arrived = list(open_stream(chunks, expected="the chunks of one message"))
+    expected = "the chunks of one message"
+    arrived = list(open_stream(chunks, expected=expected, remedy=_COLLECT))
     if len(arrived) == 1 and type(arrived[0]) is AIMessage:
         return arrived[0]
     for chunk in arrived:
@@ -195,7 +198,8 @@ def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChun
         c1 weather {"city": "Rome"}
         c2 now {}
     """
-    arrived = list(open_stream(chunks, expected="an iterable of tool call chunks"))
+    expected = "an iterable of tool call chunks"
+    arrived = list(open_stream(chunks, expected=expected, remedy=_COLLECT))
     for chunk in arrived:
         _check(chunk)
     merged = [_merge_one_call(call.chunks) for call in group_call_chunks(arrived)]
