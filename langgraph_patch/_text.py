@@ -102,12 +102,19 @@ def masked(text: str) -> str:
     return text
 
 
-def say(text: str) -> None:
-    """Print one line to standard error, without passwords; a terminal breaks it between words."""
-    line = f"langgraph-patch: {one_line(masked(text))}"
+def say(text: str, command: str = "") -> None:
+    """Print one line to standard error, without passwords; a terminal breaks it between words.
+
+    Args:
+        text: The text.
+        command: A command without a password at its end. A terminal shows it on a line of its own,
+            so that it can be copied. Default: none.
+    """
+    line, space = f"langgraph-patch: {one_line(masked(text))}", " "
     if sys.stderr.isatty():
-        width = max(40, shutil.get_terminal_size().columns)
+        width, space = max(40, shutil.get_terminal_size().columns), "\n  "
         line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    line += command and f"{space}{one_line(command)}"
     with suppress(BrokenPipeError):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

@@ -233,9 +233,7 @@ def _check_due(base: StoredHistory, patch: Patch, on_pause: OnPause, min_age: fl
     """Check that there is something to repair, and that it may be written now."""
     activity = base.activity()
     if activity == "waiting" and on_pause == "keep":
-        raise Stopped(
-            "paused", "it waits for a human: answer it, or abandon the pause (on_pause='abandon')"
-        )
+        raise Stopped("paused", "it waits for a human: answer it, or abandon the pause")
     if not changes_history(patch):
         ends = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
         raise Stopped("paused", ends) if activity else Stopped("healthy")
@@ -243,7 +241,7 @@ def _check_due(base: StoredHistory, patch: Patch, on_pause: OnPause, min_age: fl
         raise Stopped(
             "young",
             f"its newest checkpoint is {age:.0f} s old and a tool may be running: wait until it is "
-            f"{min_age:.0f} s old, or lower min_age",
+            f"{min_age:.0f} s old, or lower the minimum age",
         )
 
 
@@ -272,7 +270,7 @@ def _check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str
         raise Stopped(
             "paused",
             f"a run of it was stopped without a recorded error, or it waits at a breakpoint, which "
-            f"only its graph shows: {PATCHED}; or abandon the pause (on_pause='abandon')",
+            f"only its graph shows: {PATCHED}; or abandon the pause",
         )
 
 

@@ -131,8 +131,9 @@ class ThreadRepair(_Result):
         namespace: The namespace of the graph that holds the history; `""` is the root graph.
         outcome: `repaired`; `planned` (a dry run: `patch` is what the repair would do);
             `healthy` (there is nothing to repair); or why nothing was done: `paused` (the thread
-            waits for a human), `young` (a tool may be running), `moved` (the newest checkpoint is
-            another one than expected) or `refused` (the repair would not be safe).
+            waits for a human; `on_pause="abandon"` ends that), `young` (a tool may be running;
+            `min_age` is the limit), `moved` (the newest checkpoint is another one than expected) or
+            `refused` (the repair would not be safe).
         reason: Why nothing was done; None if the outcome is `repaired`, `planned` or `healthy`.
         patch: The repaired history and the changes; None unless repaired or planned.
         before: The id of the newest checkpoint before the repair, which is still stored.
