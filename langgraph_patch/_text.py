@@ -27,8 +27,8 @@ def short(value: object, limit: int = 200) -> str:
 
 
 def brief(error: BaseException) -> str:
-    """The type and the message of an exception on one line, at most 200 characters of it."""
-    return f"{type(error).__name__}: {cut(' '.join(str(error).split()))}"
+    """The type and the message of an exception on one line, cut behind 200 characters of it."""
+    return f"{type(error).__name__}: {cut(' '.join(str(error).split()), 201)}"
 
 
 def quoted(value: object) -> str:

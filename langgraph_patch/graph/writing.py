@@ -48,13 +48,14 @@ def messages_in(state: Any, key: str) -> list[BaseMessage] | None:
         return None
     if value and not any(isinstance(message, BaseMessage) for message in value):
         if any(isinstance(each, Mapping) and "role" in each for each in value):
-            _warn_of_dicts(key)
+            warn_of_dicts(key)
         return None
     return messages_or_none(value)  # None for a value that only the application understands
 
 
 @cache
-def _warn_of_dicts(key: str) -> None:
+def warn_of_dicts(key: str) -> None:
+    """Say once that a history of plain dicts is left alone."""
     logger.warning(
         "the state key %r holds plain dicts and no LangChain messages, so nothing in it is "
         "repaired: give it the reducer add_messages, as MessagesState does, which makes messages",
