@@ -140,7 +140,7 @@ def scan(options: Namespace) -> int:
         return CLEAN
     if counts.first_damaged is not None:
         command = next_command(options, "show", [counts.first_damaged])
-        tell(options, "next for one thread: see what happened to it:", command)
+        tell(options, "next for one thread: this shows what happened to it:", command)
     return exit_code(counts, options)
 
 

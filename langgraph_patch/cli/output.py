@@ -316,12 +316,12 @@ def totals_of(counts: Counts, options: Namespace) -> dict[str, Any]:
 
 
 _NEXT = {
-    "damaged": "plan the repair, which writes nothing yet (or deploy with_patching(graph), and the "
-    "next message of a thread repairs it):",
+    "damaged": "this plans the repair and writes nothing yet (or deploy with_patching(graph), and "
+    "the next message of a thread repairs it):",
     "paused": "answer it, or repair it with --on-pause abandon.",
     "unreadable": "its line says why.",
     "planned": "add --apply to write.",
-    "repaired": "until a thread goes on, this takes it back:",
+    "repaired": "until a thread goes on, this takes it back (add --apply):",
     "young": "wait, or lower --min-age.",
     "moved": "repair it again.",
     "refused": "its line says why; or deploy with_patching(graph).",

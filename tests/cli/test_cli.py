@@ -590,7 +590,7 @@ def test_repair_apply_repairs_and_a_second_scan_is_clean(cli, path):
     code, out, err = cli("repair", path, "--all", *APPLY)
     assert (code, outcomes_in(out)) == (0, {"broken": "repaired", "paused": "paused"})
     assert "1 healthy, 1 paused, 1 repaired.\n" in err
-    assert err.endswith(f"this takes it back: langgraph-patch undo {path} --all\n")
+    assert err.endswith(f"this takes it back (add --apply): langgraph-patch undo {path} --all\n")
     assert cli("scan", path)[0] == 0
     with SqliteSaver.from_conn_string(path) as saver:
         broken, paused = agent(saver, "broken"), agent(saver, "paused")
