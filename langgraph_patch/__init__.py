@@ -20,6 +20,7 @@ if typing.TYPE_CHECKING:
         ModelError,
         OptionError,
         PatchError,
+        StartedError,
         StoreError,
         StreamError,
         ThreadError,
@@ -65,12 +66,12 @@ __all__ = [  # not PatchToolCallsMiddleware: it needs an extra, and `import *` m
     "EVENT", "PLACEHOLDER_KEY", "RETRACTED_KEY", "UNFINISHED_KEY", "Change", "Checker",
     "DanglingCall", "Evidence", "EvidenceError", "Finding", "GraphError", "Lookup",
     "MessagesError", "ModelError", "OnPatch", "OptionError", "Patch", "PatchError", "PatchNode",
-    "Placeholder", "Recover", "StoreError", "StreamError", "ThreadError", "ThreadRepair",
-    "ThreadReport", "Turn", "UnfinishedError", "afinal_answers", "asplit_stream", "final_answers",
-    "first_chunk_checker", "full_stream_checker", "idempotency_key", "is_placeholder",
-    "merge_tool_call_chunks", "message_from_stream", "open_database", "patch_messages",
-    "patch_model", "patch_node", "repair_thread", "scan_threads", "set_language", "split_stream",
-    "undo_repair", "validate_messages", "with_patching",
+    "Placeholder", "Recover", "StartedError", "StoreError", "StreamError", "ThreadError",
+    "ThreadRepair", "ThreadReport", "Turn", "UnfinishedError", "afinal_answers", "asplit_stream",
+    "final_answers", "first_chunk_checker", "full_stream_checker", "idempotency_key",
+    "is_placeholder", "merge_tool_call_chunks", "message_from_stream", "open_database",
+    "patch_messages", "patch_model", "patch_node", "repair_thread", "scan_threads", "set_language",
+    "split_stream", "undo_repair", "validate_messages", "with_patching",
 ]  # fmt: skip
 
 __version__ = "0.1.0"  # the version of the distribution: hatchling reads this line
@@ -79,7 +80,7 @@ _MODULES = {
     name: module
     for module, names in {
         "errors": "EvidenceError GraphError MessagesError ModelError OptionError PatchError "
-        "StoreError StreamError ThreadError UnfinishedError",
+        "StartedError StoreError StreamError ThreadError UnfinishedError",
         "evidence.reconcile": "Lookup",
         "graph.entry": "PatchNode patch_node",
         "graph.idempotency": "idempotency_key",

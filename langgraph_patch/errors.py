@@ -22,17 +22,9 @@ from collections.abc import Iterator
 from langgraph_patch._text import quoted
 
 __all__ = [
-    "EvidenceError",
-    "GraphError",
-    "MessagesError",
-    "ModelError",
-    "OptionError",
-    "PatchError",
-    "StoreError",
-    "StreamError",
-    "ThreadError",
-    "UnfinishedError",
-]
+    "EvidenceError", "GraphError", "MessagesError", "ModelError", "OptionError", "PatchError",
+    "StartedError", "StoreError", "StreamError", "ThreadError", "UnfinishedError",
+]  # fmt: skip
 
 
 class PatchError(Exception):

@@ -110,7 +110,9 @@ class PatchToolCallsMiddleware(_Base):
             thread. Whoever comes second gets the recorded result, or a `StartedError` if there is
             none. The record has the result as this middleware sees it: what a middleware before
             it changes is not recorded, while `with_patching(agent, once=[...])` records what the
-            model reads. See `docs/pages/once.md`. Default: none.
+            model reads. See
+            https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/once.md.
+            Default: none.
 
     Raises:
         OptionError: If an option has an invalid value.

@@ -148,7 +148,9 @@ def with_patching(
             in the checkpointer of the thread. Whoever comes second gets the recorded result, or a
             `StartedError` if there is none: if the call still runs, failed, or was started with
             other arguments. A call that failed is not started again. A tool that asks a human
-            gives its claim back. See `docs/pages/once.md`. Default: none.
+            gives its claim back. See
+            https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/once.md.
+            Default: none.
 
     Returns:
         A new graph of the same type, with the same settings and checkpointer, the same nodes, and
