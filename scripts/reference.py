@@ -110,7 +110,7 @@ _ITEM = re.compile(r"^    (\S[^:\n]*): (.*?)(?=^    \S|\Z)", re.DOTALL | re.MULT
 def page(name: str) -> str:
     """The text of a page of the reference."""
     parts = (part if part[0] == "#" else entry(part) for part in PAGES[name])
-    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+    return _PAGE.sub(r"[\1](../\1)", "\n".join(part.rstrip("\n") + "\n" for part in parts))
 
 
 def entry(path: str) -> str:
@@ -264,7 +264,7 @@ def prose(text: str) -> str:
     joined = (
         part if re.match(r"[-|]| {4}", part) else " ".join(part.split()) for part in paragraphs
     )
-    return _PAGE.sub(r"[\1](../\1)", "\n\n".join(joined)) + "\n"
+    return "\n\n".join(joined) + "\n"
 
 
 def example(text: str) -> str:
