@@ -1,84 +1,117 @@
 """Keep LangGraph threads usable when their tool-call history is damaged.
 
 `with_patching` repairs a graph while it runs. `patch_node`, `patch_model` and
-`langgraph_patch.middleware` do so at one point of it, and `patch_messages` repairs a list of
-messages. `idempotency_key` names a call for the services that its tool uses.
+`PatchToolCallsMiddleware` do so at one point of it, and `patch_messages` repairs a list of
+messages. `scan_threads` and `repair_thread` find and repair stored threads, `final_answers` reads
+the stream of a graph.
 
-`langgraph_patch.threads` repairs stored threads, `langgraph_patch.streaming` reads streams, and
-`langgraph_patch.errors` has the exceptions.
-
-A name is imported when it is first used, so that `langgraph-patch --help` does not wait for
-LangGraph.
+Every public name can be imported from here. It is loaded from its module when it is first used, so
+that `langgraph-patch --help` does not wait for LangGraph.
 """
 
 import importlib
 import typing
 
-from langgraph_patch.errors import PatchError
-
 if typing.TYPE_CHECKING:
+    from langgraph_patch.errors import (
+        EvidenceError,
+        GraphError,
+        MessagesError,
+        ModelError,
+        OptionError,
+        PatchError,
+        StartedError,
+        StoreError,
+        StreamError,
+        ThreadError,
+        UnfinishedError,
+    )
+    from langgraph_patch.evidence.reconcile import Lookup
     from langgraph_patch.graph.entry import PatchNode, patch_node
     from langgraph_patch.graph.idempotency import idempotency_key
     from langgraph_patch.graph.model import patch_model
+    from langgraph_patch.graph.repairer import EVENT, OnPatch, Recover
     from langgraph_patch.graph.with_patching import with_patching
     from langgraph_patch.history.changes import Change, Patch
-    from langgraph_patch.history.findings import DanglingCall
+    from langgraph_patch.history.fields import PLACEHOLDER_KEY
+    from langgraph_patch.history.findings import DanglingCall, Evidence, Finding
     from langgraph_patch.history.patch import patch_messages, validate_messages
-    from langgraph_patch.history.placeholders import is_placeholder
+    from langgraph_patch.history.placeholders import Placeholder, is_placeholder
     from langgraph_patch.history.texts import set_language
+    from langgraph_patch.middleware import PatchToolCallsMiddleware as PatchToolCallsMiddleware
+    from langgraph_patch.streaming import (
+        RETRACTED_KEY,
+        UNFINISHED_KEY,
+        Checker,
+        Turn,
+        afinal_answers,
+        asplit_stream,
+        final_answers,
+        first_chunk_checker,
+        full_stream_checker,
+        merge_tool_call_chunks,
+        message_from_stream,
+        split_stream,
+    )
+    from langgraph_patch.threads import (
+        ThreadRepair,
+        ThreadReport,
+        open_database,
+        repair_thread,
+        scan_threads,
+        undo_repair,
+    )
 
-__all__ = [
-    "Change",
-    "DanglingCall",
-    "Patch",
-    "PatchError",
-    "PatchNode",
-    "idempotency_key",
-    "is_placeholder",
-    "patch_messages",
-    "patch_model",
-    "patch_node",
-    "set_language",
-    "validate_messages",
-    "with_patching",
-]
+__all__ = [  # not PatchToolCallsMiddleware: it needs an extra, and `import *` must not fail
+    "EVENT", "PLACEHOLDER_KEY", "RETRACTED_KEY", "UNFINISHED_KEY", "Change", "Checker",
+    "DanglingCall", "Evidence", "EvidenceError", "Finding", "GraphError", "Lookup",
+    "MessagesError", "ModelError", "OnPatch", "OptionError", "Patch", "PatchError", "PatchNode",
+    "Placeholder", "Recover", "StartedError", "StoreError", "StreamError", "ThreadError",
+    "ThreadRepair", "ThreadReport", "Turn", "UnfinishedError", "afinal_answers", "asplit_stream",
+    "final_answers", "first_chunk_checker", "full_stream_checker", "idempotency_key",
+    "is_placeholder", "merge_tool_call_chunks", "message_from_stream", "open_database",
+    "patch_messages", "patch_model", "patch_node", "repair_thread", "scan_threads", "set_language",
+    "split_stream", "undo_repair", "validate_messages", "with_patching",
+]  # fmt: skip
 
 __version__ = "0.1.0"  # the version of the distribution: hatchling reads this line
 
-_MODULES = (
-    "history.findings",
-    "history.texts",
-    "history.placeholders",
-    "history.patch",
-    "graph.idempotency",
-    "graph.model",
-    "graph.entry",
-    "graph.with_patching",
-)
-"""Where these names are, in the order of what an import costs."""
-
-
-_ELSEWHERE = {
-    "threads": "ThreadRepair ThreadReport open_database repair_thread scan_threads undo_repair",
-    "streaming": "RETRACTED_KEY UNFINISHED_KEY Checker Turn afinal_answers asplit_stream "
-    "final_answers first_chunk_checker full_stream_checker merge_tool_call_chunks "
-    "message_from_stream split_stream",
-    "middleware": "PatchToolCallsMiddleware",
+_MODULES = {
+    name: module
+    for module, names in {
+        "errors": "EvidenceError GraphError MessagesError ModelError OptionError PatchError "
+        "StartedError StoreError StreamError ThreadError UnfinishedError",
+        "evidence.reconcile": "Lookup",
+        "graph.entry": "PatchNode patch_node",
+        "graph.idempotency": "idempotency_key",
+        "graph.model": "patch_model",
+        "graph.repairer": "EVENT OnPatch Recover",
+        "graph.with_patching": "with_patching",
+        "history.changes": "Change Patch",
+        "history.fields": "PLACEHOLDER_KEY",
+        "history.findings": "DanglingCall Evidence Finding",
+        "history.patch": "patch_messages validate_messages",
+        "history.placeholders": "Placeholder is_placeholder",
+        "history.texts": "set_language",
+        "middleware": "PatchToolCallsMiddleware",
+        "streaming": "RETRACTED_KEY UNFINISHED_KEY Checker Turn afinal_answers asplit_stream "
+        "final_answers first_chunk_checker full_stream_checker merge_tool_call_chunks "
+        "message_from_stream split_stream",
+        "threads": "ThreadRepair ThreadReport open_database repair_thread scan_threads undo_repair",
+    }.items()
+    for name in names.split()
 }
-"""Public names of other modules, where users look for them."""
+"""Where each public name is."""
 
+if not typing.TYPE_CHECKING:  # with `__getattr__`, a type checker would accept every name
 
-def __getattr__(name: str) -> object:
-    for module in _MODULES if name in __all__ else ():
-        found = vars(importlib.import_module(f"{__name__}.{module}"))
-        if name in found:
-            globals()[name] = found[name]
-            return globals()[name]
-    places = (
-        f": it is in {__name__}.{p}" for p, names in _ELSEWHERE.items() if name in names.split()
-    )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{next(places, '')}")
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+        globals()[name] = getattr(module, name)
+        return globals()[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES} - {"importlib", "typing"})

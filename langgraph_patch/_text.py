@@ -10,10 +10,25 @@ from unicodedata import category
 _MAY_BE_SECRET = re.compile(r"@|://|password\s*=", re.IGNORECASE)
 
 
+def cut(text: str, limit: int = 200) -> str:
+    """The text, at most `limit` characters of it; `…` shows that there is more."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def short(value: object, limit: int = 200) -> str:
+    """The `repr` of a value for an error message, cut if it is long.
+
+    Examples:
+        >>> from langgraph_patch._text import short
+        >>> short("a long text", 8)
+        "'a long…"
+    """
+    return cut(repr(value), limit)
+
+
 def brief(error: BaseException) -> str:
-    """The type and the message of an exception on one line, at most 200 characters of it."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text if text == text[:200] else f'{text[:200]}…'}"
+    """The type and the message of an exception on one line, cut behind 200 characters of it."""
+    return f"{type(error).__name__}: {cut(' '.join(str(error).split()), 201)}"
 
 
 def quoted(value: object) -> str:
@@ -27,10 +42,9 @@ def quoted(value: object) -> str:
         >>> quoted("threads.db"), quoted("postgresql://bob:s3cret@db/app")
         ("'threads.db'", 'a value that is not repeated here, because it may hold a password,')
     """
-    text = repr(value)
-    if _MAY_BE_SECRET.search(text):
+    if _MAY_BE_SECRET.search(repr(value)):
         return "a value that is not repeated here, because it may hold a password,"
-    return text[:200]
+    return short(value)
 
 
 # Control, format (such as a change of direction), half a character, line and paragraph breaks.
@@ -59,6 +73,12 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """`visible`, with line breaks and tabs written as escapes too."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def labelled(value: object, separator: str = ": ") -> str:
+    """A `repr` of less than 200 characters: the type of a value, and its `str` on one line."""
+    text = cut(one_line(f"{type(value).__name__}{separator}{value}"), 197)
+    return f"<{text}>"
 
 
 _SECRETS = (
@@ -95,12 +115,19 @@ def _without_user(word: str) -> str:
     return word if colon < 0 else f"{word[: word.rfind('/', 0, colon) + 1]}***"
 
 
-def say(text: str) -> None:
-    """Print one line to standard error, without passwords; a terminal breaks it between words."""
-    line = f"langgraph-patch: {one_line(masked(text))}"
+def say(text: str, command: str = "") -> None:
+    """Print one line to standard error, without passwords; a terminal breaks it between words.
+
+    Args:
+        text: The text.
+        command: A command without a password at its end. A terminal shows it on a line of its own,
+            so that it can be copied. Default: none.
+    """
+    line, space = f"langgraph-patch: {one_line(masked(text))}", " "
     if sys.stderr.isatty():
-        width = max(40, shutil.get_terminal_size().columns)
+        width, space = max(40, shutil.get_terminal_size().columns), "\n  "
         line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    line += command and f"{space}{one_line(command)}"
     with suppress(BrokenPipeError):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

@@ -21,6 +21,11 @@ from collections.abc import Iterator
 
 from langgraph_patch._text import quoted
 
+__all__ = [
+    "EvidenceError", "GraphError", "MessagesError", "ModelError", "OptionError", "PatchError",
+    "StartedError", "StoreError", "StreamError", "ThreadError", "UnfinishedError",
+]  # fmt: skip
+
 
 class PatchError(Exception):
     """Base class of all exceptions that langgraph-patch raises on purpose."""

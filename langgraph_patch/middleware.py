@@ -45,6 +45,8 @@ except ImportError as error:
         name=error.name,
     ) from error
 
+__all__ = ["PatchToolCallsMiddleware"]
+
 if TYPE_CHECKING:
     _Base = AgentMiddleware[Any, Any, Any]
 else:  # older versions of langchain have two type parameters
@@ -70,7 +72,8 @@ class PatchToolCallsMiddleware(_Base):
 
     If the provider refuses the history (status 400 or 422), messages that say nothing or stop
     halfway and thinking that it does not accept any more are repaired, and the model is asked
-    again, at most twice. The repair is written with the answer; see `docs/pages/refused.md`.
+    again, at most twice. The repair is written with the answer; see
+    https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md.
 
     Place it last: this one must see the history as all others have changed it. Changes by a
     middleware after it, and nodes of other middlewares that read the history before the model does,
@@ -107,7 +110,9 @@ class PatchToolCallsMiddleware(_Base):
             thread. Whoever comes second gets the recorded result, or a `StartedError` if there is
             none. The record has the result as this middleware sees it: what a middleware before
             it changes is not recorded, while `with_patching(agent, once=[...])` records what the
-            model reads. See `docs/pages/once.md`. Default: none.
+            model reads. See
+            https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/once.md.
+            Default: none.
 
     Raises:
         OptionError: If an option has an invalid value.
@@ -116,7 +121,7 @@ class PatchToolCallsMiddleware(_Base):
         >>> from langchain.agents import create_agent
         >>> from langchain_core.language_models import GenericFakeChatModel
         >>> from langchain_core.messages import AIMessage
-        >>> from langgraph_patch.middleware import PatchToolCallsMiddleware
+        >>> from langgraph_patch import PatchToolCallsMiddleware
         >>> model = GenericFakeChatModel(messages=iter([AIMessage("hello")]))
         >>> agent = create_agent(model, middleware=[PatchToolCallsMiddleware()])
         >>> dangling = AIMessage("", tool_calls=[{"name": "wire", "args": {}, "id": "c1"}])

@@ -15,7 +15,7 @@ import json
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from io import StringIO
 from itertools import groupby
@@ -279,7 +279,16 @@ def age_in_words(seconds: float | None) -> str:
 _WIDE = 100
 """From how many columns on a line of a thread is one row of a table."""
 
-HEADS = ("THREAD", "STATUS", "AGE", "WHAT IS WRONG", "A REPAIR")
+_ID = {"THREAD": "thread"}
+_REPAIR = {**_ID, "OUTCOME": "state", "WHY NOT": "reason"}
+HEADS: Mapping[str, Mapping[str, str]] = {
+    "scan": {**_ID, "STATUS": "state", "AGE": "age", "WHAT IS WRONG": "wrong", "A REPAIR": "patch"},
+    "repair": {**_REPAIR, "THE REPAIR": "patch"},
+    "undo": {**_REPAIR, "BACK TO": "before"},
+}
+"""For each command that prints a table its heads, and the fact below each."""
+_NARROW, _COLOURED = ("state", "age"), ("state", "wrong", "reason")
+
 _GREEN, _YELLOW = ("healthy", "repaired", "undone"), ("paused", "planned", "young")
 
 
@@ -295,65 +304,57 @@ def label_of(values: Values) -> str:
 
 def _facts(values: Values) -> dict[str, str]:
     """What a report or a repair says of a thread, in words: each fact under its field."""
-    asked = "; ".join(map(compact, values.get("asks", ())))
     return {
         "state": values.get("status") or values["outcome"],
         "age": age_in_words(values.get("age")),
-        "asks": asked,
+        "asks": "; ".join(map(compact, values.get("asks", ()))),
         "defects": defects_in_words(values.get("defects", ())),
         "reason": values["reason"] or "",
         "patch": changes_in_words((values["patch"] or {}).get("changes", ())),
     }
 
 
-def line_of(values: Values) -> list[str]:
-    """The line of one thread in the table of a scan, a repair or an undo: a text for each head.
-
-    Args:
-        values: What `ThreadReport.to_dict()` or `ThreadRepair.to_dict()` returns.
-    """
-    facts = _facts(values)
+def line_of(command: str, values: Values) -> list[str]:
+    """The line of a report or a repair in the table of a command: a text for each of its heads."""
+    facts = {"thread": label_of(values), **_facts(values)}
+    facts["before"] = f"checkpoint {values['before']}" if values.get("before") else ""
     asks = facts["asks"] and f"asks {_cut(facts['asks'], 80)}"
-    wrong = "; ".join(filter(None, (asks, facts["defects"], facts["reason"])))
-    return [label_of(values), facts["state"], facts["age"], wrong, facts["patch"]]
+    facts["wrong"] = "; ".join(filter(None, (asks, facts["defects"], facts["reason"])))
+    return [facts[fact] for fact in HEADS[command].values()]
 
 
-def tab_separated(lines: Iterable[Sequence[str]]) -> str:
-    """A table for a pipe: one line for each thread, with a tab between two columns."""
-    return "".join("\t".join(map(one_line, cells)) + "\n" for cells in (HEADS, *lines))
+def lines_table(command: str, lines: Sequence[Sequence[str]], width: int) -> Table:
+    """The table of a command on a terminal: columns without any text are left out.
 
-
-def lines_table(lines: Sequence[Sequence[str]], width: int) -> Table:
-    """A table of threads. In a narrow terminal an id stands above its texts: no word is broken.
-
-    Args:
-        lines: A line for each thread.
-        width: How many columns the terminal has.
+    In a narrow terminal an id stands above its texts: no word is broken.
     """
+    rows = [dict(zip(HEADS[command].values(), line, strict=True)) for line in lines]
+    heads = {h: fact for h, fact in HEADS[command].items() if any(row[fact] for row in rows)}
+    if is_narrow := width < _WIDE:
+        heads = {h: fact for h, fact in heads.items() if fact in _NARROW} | _ID
     table = _table()
-    is_wide = width >= _WIDE
-    for head in HEADS if is_wide else ("STATUS", "AGE", "THREAD"):
-        is_id = is_wide and head == "THREAD"  # it can be copied: the others become narrower
+    for head in heads:
+        is_id = head == "THREAD" and not is_narrow  # it can be copied: the others become narrower
         table.add_column(head, no_wrap=is_id, max_width=width // 2 if is_id else None)
-    for thread, state, age, *texts in lines:
-        wrong, *repair = texts
-        shown = [_text(wrong, _colour_of(state)), *map(_text, repair)]
-        name, status = _text(one_line(thread), "bold"), _text(state, _colour_of(state))
-        if is_wide:
-            table.add_row(name, status, age, *shown)
-        else:
-            table.add_row(status, age, Group(name, *filter(None, shown)))
+    for row in rows:
+        colour, name = _colour_of(row["state"]), _text(one_line(row.pop("thread")), "bold")
+        cells = {fact: _text(row[fact], colour if fact in _COLOURED else "") for fact in row}
+        below = [cell for fact, cell in cells.items() if fact not in _NARROW and cell]
+        shown = {**cells, "thread": Group(name, *below) if is_narrow else name}
+        table.add_row(*(shown[fact] for fact in heads.values()))
     return table
 
 
-def patch_view(patch: Values, *, whole: bool = False) -> Table:
+def patch_view(patch: Values, *, whole: bool = False, is_written: bool = False) -> Table:
     """The history before and after a repair, side by side.
 
     Args:
         patch: What `Patch.to_dict()` returns.
         whole: Whether to show all of each message, and messages far from a change. Default: False.
+        is_written: Whether the repair has been written. Default: False.
     """
-    return _comparison(("AS IT IS", "AS IT WOULD BE"), list(rows_of(patch)), whole)
+    heads = ("AS IT WAS", "AS IT IS") if is_written else ("AS IT IS", "AS IT WOULD BE")
+    return _comparison(heads, list(rows_of(patch)), whole)
 
 
 def report_view(values: Values, history: Sequence[Any] = (), *, whole: bool = False) -> Group:
@@ -376,7 +377,7 @@ def report_view(values: Values, history: Sequence[Any] = (), *, whole: bool = Fa
     title = Text.assemble("Thread ", (name, "bold"), ": ", (state, _colour_of(state)))
     parts: list[RenderableType] = [title, grid]
     if patch:
-        parts += ["", patch_view(patch, whole=whole)]
+        parts += ["", patch_view(patch, whole=whole, is_written=state == "repaired")]
     elif history:
         cells = cells_of(history, values.get("defects", ()))
         rows = [Row(index, cell) for index, cell in enumerate(cells)]
@@ -486,15 +487,10 @@ _FRAGMENT = (
 )
 
 
-def notebook_html(value: object, view: Callable[[], RenderableType]) -> str:
-    """What a notebook shows of a value; without rich, its text.
-
-    Args:
-        value: The value.
-        view: Makes its table.
-    """
+def notebook_html(value: object) -> str:
+    """What a notebook shows of a value that has a table; without rich, its text."""
     if HAS_RICH:
         console = Console(record=True, file=StringIO(), width=120, force_jupyter=False)
-        console.print(view())
+        console.print(value)
         return console.export_html(code_format=_FRAGMENT, inline_styles=True)
     return f"<pre>{html.escape(visible(str(value)))}</pre>"

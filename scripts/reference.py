@@ -20,19 +20,18 @@ FOLDER = Path(__file__).parents[1] / "docs" / "pages" / "reference"
 GRAPHS = """\
 # Graphs and messages
 
-Import these names from `langgraph_patch`, and the middleware from `langgraph_patch.middleware`.
+Import these names from `langgraph_patch`.
 """
 THREADS = """\
 # Stored threads
 
-Import these names from `langgraph_patch.threads`. [An incident](../how-to/incident.md) does the \
-same on the command line.
+Import these names from `langgraph_patch`. [An incident](../how-to/incident.md) does the same on \
+the command line.
 """
 STREAMING = """\
 # Streaming
 
-Import these names from `langgraph_patch.streaming`. [Streams](../how-to/streams.md) shows how \
-they are used.
+Import these names from `langgraph_patch`. [Streams](../how-to/streams.md) shows how they are used.
 """
 TYPES = """\
 ## Types
@@ -42,17 +41,16 @@ The types of the options above, and what they hold.
 ERRORS = """\
 ## Errors
 
-Every error of this package is a `PatchError`. Import `PatchError` from `langgraph_patch`, and the \
-others from `langgraph_patch.errors`.
+Every error of this package is a `PatchError`. Import them from `langgraph_patch`.
 """
 
 PAGES: dict[str, tuple[str, ...]] = {
     "graphs": (
         GRAPHS,
         "with_patching",
-        "graph.entry.PatchNode",
+        "PatchNode",
         "graph.entry.patch_node",
-        "middleware.PatchToolCallsMiddleware",
+        "PatchToolCallsMiddleware",
         "patch_model",
         "idempotency_key",
         "patch_messages",
@@ -70,36 +68,40 @@ PAGES: dict[str, tuple[str, ...]] = {
         "graph.repairer.Recover",
         "graph.repairer.EVENT",
         "history.findings.Evidence",
-        "history.findings.Finding",
+        "Finding",
         ERRORS,
         "errors",
     ),
     "threads": (
         THREADS,
-        "threads.scan.scan_threads",
-        "threads.repair.repair_thread",
-        "threads.undo.undo_repair",
-        "threads.open_database",
-        "threads.reports.ThreadReport",
-        "threads.reports.ThreadRepair",
+        "scan_threads",
+        "repair_thread",
+        "undo_repair",
+        "open_database",
+        "ThreadReport",
+        "ThreadRepair",
     ),
     "streaming": (
         STREAMING,
-        "streaming.answers.final_answers",
-        "streaming.answers.afinal_answers",
+        "final_answers",
+        "afinal_answers",
         "streaming.answers.RETRACTED_KEY",
-        "streaming.checkers.split_stream",
-        "streaming.checkers.asplit_stream",
-        "streaming.message.message_from_stream",
-        "streaming.message.merge_tool_call_chunks",
+        "split_stream",
+        "asplit_stream",
+        "message_from_stream",
+        "merge_tool_call_chunks",
         "streaming.message.UNFINISHED_KEY",
-        "streaming.checkers.first_chunk_checker",
-        "streaming.checkers.full_stream_checker",
+        "first_chunk_checker",
+        "full_stream_checker",
         "streaming.checkers.Checker",
-        "streaming.checkers.Turn",
+        "Turn",
     ),
 }
-"""For each page its texts and names, in order; a name is relative to the package."""
+"""For each page its texts and names, in order; a constant with the module that has its text."""
+
+_PAGE = re.compile(
+    r"https://github\.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/(\S+\.md)"
+)
 
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Examples):\n", re.MULTILINE)
 _ITEM = re.compile(r"^    (\S[^:\n]*): (.*?)(?=^    \S|\Z)", re.DOTALL | re.MULTILINE)
@@ -108,7 +110,7 @@ _ITEM = re.compile(r"^    (\S[^:\n]*): (.*?)(?=^    \S|\Z)", re.DOTALL | re.MULT
 def page(name: str) -> str:
     """The text of a page of the reference."""
     parts = (part if part[0] == "#" else entry(part) for part in PAGES[name])
-    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+    return _PAGE.sub(r"[\1](../\1)", "\n".join(part.rstrip("\n") + "\n" for part in parts))
 
 
 def entry(path: str) -> str:
@@ -161,7 +163,11 @@ def options(value: Any, documented: list[tuple[str, str]]) -> Iterator[str]:
 def attributes(value: Any, documented: list[tuple[str, str]]) -> Iterator[str]:
     """The table of the attributes of a class."""
     if documented:
-        annotations = vars(value).get("__annotations__", {})
+        annotations = {
+            each: kind
+            for base in reversed(value.__mro__)
+            for each, kind in inspect.get_annotations(base).items()
+        }
         yield "| attribute | type | meaning |\n|---|---|---|"
         for name, meaning in documented:
             yield row(f"`{name}`", type_text(annotations[name]), cell(meaning))
@@ -170,7 +176,8 @@ def attributes(value: Any, documented: list[tuple[str, str]]) -> Iterator[str]:
 
 def methods(value: type) -> Iterator[str]:
     """The public methods and properties of a result, each with its first paragraph."""
-    for name, method in vars(value).items():
+    bases = [each for each in reversed(value.__mro__) if each.__module__ == value.__module__]
+    for name, method in {k: v for each in bases for k, v in vars(each).items()}.items():
         function = method.fget if isinstance(method, property) else method
         if inspect.isfunction(function) and name[0] != "_":
             brackets = "" if isinstance(method, property) else "()"

@@ -1,6 +1,7 @@
 """Patches and reports as tables: the rows, the words, the widths, hostile text, HTML."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -137,15 +138,34 @@ def test_ages_are_said_in_words():
 def test_the_line_of_a_thread_says_what_is_wrong():
     """What a pause asks as it is, cut if it is long; an age; a reason."""
     asks = ("Wire 3?", {"question": "Wire 3?"}, {"action_requests": ["x" * 100]})
-    cells = view.line_of(ThreadReport("1", "", "paused", asks=asks).to_dict())
+    cells = view.line_of("scan", ThreadReport("1", "", "paused", asks=asks).to_dict())
     assert cells[:3] == ["1", "paused", ""]
     assert cells[3].startswith('asks Wire 3?; {"question": "Wire 3?"}; {"action_')
     assert cells[3].endswith("xxx… (159 characters)")
     assert len(cells[3]) == len("asks ") + 80 + len("… (159 characters)")
     report = ThreadReport("1", "sub", "damaged", reason="partly read", age=60.0).to_dict()
-    assert view.line_of(report) == ["1 in sub", "damaged", "1 minute", "partly read", ""]
-    repair = ThreadRepair("1", "", "refused", "no").to_dict()
-    assert view.line_of(repair) == ["1", "refused", "", "no", ""]
+    assert view.line_of("scan", report) == ["1 in sub", "damaged", "1 minute", "partly read", ""]
+
+
+def test_a_table_has_the_columns_that_have_a_text():
+    """Each command has heads of its own; a column that is empty in each line is not shown."""
+    refused, planned = ThreadRepair("1", "", "refused", "no"), ThreadRepair("2", "", "planned")
+    assert view.line_of("repair", refused.to_dict()) == ["1", "refused", "no", ""]
+    undone = replace(planned, before="c1").to_dict()
+    assert view.line_of("undo", undone) == ["2", "planned", "", "checkpoint c1"]
+    lines = [view.line_of("repair", each.to_dict()) for each in (refused, planned)]
+    shown = printed(view.lines_table("repair", lines, 120)).splitlines()
+    expected = ["THREAD OUTCOME WHY NOT", "1 refused no", "2 planned"]
+    assert [" ".join(line.split()) for line in shown] == expected
+
+
+def test_a_repair_that_is_written_shows_what_was_and_what_is():
+    """A plan shows what would be."""
+    for outcome, heads in (("planned", "IS  .*AS IT WOULD"), ("repaired", "WAS  .*AS IT IS ")):
+        repair = ThreadRepair("1", "", outcome, patch=patch_messages([CALL, AIMessage("x")]))
+        assert re.search(heads, printed(view.report_view(repair.to_dict())))
+        assert printed(repair) == printed(view.report_view(repair.to_dict()))
+        assert repr(repair) == f"<ThreadRepair '1': {outcome} - inserted 't' 'c1' (unknown)>"
 
 
 def test_a_report_without_a_patch_shows_the_conversation():
@@ -164,7 +184,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(width):
     """Whatever the script is; ids are whole, alone in their line (C11)."""
 
     def table_of(report):
-        return view.lines_table([view.line_of(report)], width)
+        return view.lines_table("scan", [view.line_of("scan", report)], width)
 
     text = "好" * 60 + " e\u0301" * 50 + " 👍" * 50 + " " + "x" * 300
     history = [HumanMessage(text, id="h"), calls(("t", {"x": text}), id="a"), AIMessage("x")]
@@ -191,10 +211,11 @@ def views_of(name):
         found = patch if status == "damaged" else None
         report = ThreadReport(name, name, status, patch=found, **facts).to_dict()
         yield view.report_view(report, patch.to_dict()["before"])
-        yield view.lines_table([view.line_of(report)], 120)
+        yield view.lines_table("scan", [view.line_of("scan", report)], 120)
     repair = ThreadRepair(name, name, "repaired", name, patch, name, name).to_dict()
     yield view.report_view(repair)
-    yield view.lines_table([view.line_of(repair)], 120)
+    for command in ("repair", "undo"):
+        yield view.lines_table(command, [view.line_of(command, repair)], 120)
 
 
 def tags_in(page):

@@ -10,7 +10,7 @@ import os
 import pkgutil
 import sys
 from argparse import Namespace
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -32,12 +32,15 @@ from langgraph_patch.cli.output import (
     CLEAN,
     DAMAGED,
     STATUSES,
-    count_report,
+    Counts,
     database_name,
     each_of,
     exit_code,
     has_histories,
+    kinds_in_words,
+    next_command,
     notes_of,
+    outcomes_in_words,
     print_json,
     print_threads,
     print_view,
@@ -105,7 +108,7 @@ def _selection(options: Namespace) -> Selection:
 
 def _reports(
     saver: BaseCheckpointSaver[Any],
-    counts: Counter[str],
+    counts: Counts,
     options: Namespace,
     *,
     search: bool = True,
@@ -115,7 +118,7 @@ def _reports(
         saver, _selection(options), messages_key=options.messages_key, search=search
     )
     for report in each_of(options, reports, "read"):
-        count_report(counts, report)
+        counts.add(report)
         if report.status in (options.status or (report.status,)):
             yield report
 
@@ -125,29 +128,30 @@ def _reports(
 
 def scan(options: Namespace) -> int:
     """Report on the selected threads."""
-    counts = Counter[str]()
+    counts = Counts()
     with _open(options) as saver:
         reports = _reports(saver, counts, options)
         wanted = options.status or [status for status in STATUSES if status != "healthy"]
-        results = (each.to_dict() for each in reports if each.status in wanted)
+        results = (each for each in reports if each.status in wanted)
         print_threads(options, results, lambda: summary(counts))
     if options.json:
         print_json(totals_of(counts, options), whole=True)
     if not has_histories(counts, options):
         return CLEAN
-    if counts["damaged"]:
-        tell(options, "next for one thread: `show DB THREAD` shows what happened to it.")
+    if counts.first_damaged is not None:
+        command = next_command(options, "show", [counts.first_damaged])
+        tell(options, "next for one thread: this shows what happened to it:", command)
     return exit_code(counts, options)
 
 
 def show(options: Namespace) -> int:
     """Show each history of a thread, with its defects and the patch beside it."""
-    counts, shown = Counter[str](), list[Group]()
+    counts, shown = Counts(), list[Group]()
     with _open(options) as saver:
         for report in threads.scan_threads(
             saver, messages_key=options.messages_key, thread_ids=options.ids
         ):
-            count_report(counts, report)
+            counts.add(report)
             if report.messages is None and report.status != "unreadable":
                 continue
             values = report.to_dict()
@@ -191,7 +195,7 @@ def _write_page(options: Namespace, shown: Sequence[Group]) -> None:
 def repair(options: Namespace) -> int:
     """Repair the selected threads, or plan it without `--apply`."""
     _check_selected(options)
-    counts, outcomes = Counter[str](), Counter[str]()
+    counts, outcomes, plans = Counts(), Counts(), Counts()
     with _open(options, write=options.apply) as saver:
         checked_saver(saver, write=True)
         reports = _reports(saver, counts, options, search=False)
@@ -199,41 +203,37 @@ def repair(options: Namespace) -> int:
         if not has_histories(counts, options):
             return CLEAN
         if options.apply and not options.yes:
-            plans = _repairs(saver, todo, options, outcomes, dry_run=True)
-            written = sum(values["outcome"] == "planned" for values in plans)
-            if not _is_confirmed(options, written, "write {} to"):
+            deque(_repairs(saver, todo, options, plans, dry_run=True), maxlen=0)
+            if not _is_confirmed(options, plans, "write {} to"):
                 tell(options, "nothing was written.")
                 return DAMAGED
-            outcomes.clear()
-        outcomes["healthy"] += counts["healthy"]
+        outcomes.states["healthy"] += counts.states["healthy"]
         results = _repairs(saver, todo, options, outcomes, dry_run=not options.apply)
-        shown = (values for values in results if values["outcome"] != "healthy")
-        end = "." if options.apply else " (nothing was written)."
-        print_threads(options, shown, lambda: (_total(outcomes) or "no thread was finished") + end)
-    if outcomes["paused"]:
-        outcomes["waiting with damage"] = counts["waiting with damage"]
+        shown = (each for each in results if each.outcome != "healthy")
+        print_threads(options, shown, lambda: _total(outcomes, options, "written"))
+    if outcomes.states["paused"]:
+        outcomes.paused_with_damage = counts.paused_with_damage
     return exit_code(outcomes, options)
 
 
 def undo(options: Namespace) -> int:
     """Undo the last repair of the selected threads, or show it without `--apply`."""
     _check_selected(options)
-    outcomes = Counter[str]()
+    outcomes, planned = Counts(), Counts()
     with _open(options, write=options.apply) as saver:
         plans = [*each_of(options, find_repairs(saver, _selection(options)), "read")]
-        count = sum(plan.outcome == "planned" for _, plan in plans)
-        if options.apply and not (options.yes or _is_confirmed(options, count, "undo {} in")):
+        for _, plan in plans:
+            planned.add(plan)
+        if options.apply and not (options.yes or _is_confirmed(options, planned, "undo {} in")):
             tell(options, "nothing was undone.")
             return DAMAGED
         acts = (
             (address, partial(_undo_one, saver, address, plan, options)) for address, plan in plans
         )
         results = (_done(options, outcomes, *act) for act in each_of(options, acts, "done"))
-        end = "." if options.apply else " (nothing was undone)."
         none = "" if plans else "no thread has a repair to undo"
-        text = "no thread was finished" if plans else none
-        print_threads(options, results, lambda: (_total(outcomes) or text) + end)
-    return exit_code({**outcomes, "repaired": 0}, options)
+        print_threads(options, results, lambda: _total(outcomes, options, "undone", none))
+    return exit_code(outcomes, options)
 
 
 def _check_selected(options: Namespace) -> None:
@@ -242,33 +242,37 @@ def _check_selected(options: Namespace) -> None:
         raise OptionError("name threads, select them with --thread, --since or --status, or --all.")
 
 
-def _total(outcomes: Counter[str]) -> str:
-    return ", ".join(f"{outcomes[each]:,} {each}" for each in sorted(+outcomes))
+def _total(outcomes: Counts, options: Namespace, what: str, none: str = "") -> str:
+    """The totals of a repair or an undo, and whether anything was done."""
+    text = outcomes_in_words(outcomes) or none or "no thread was finished"
+    return text + ("." if options.apply else f" (nothing was {what}).")
 
 
 def _repairs(
     saver: BaseCheckpointSaver[Any],
     todo: Iterable[ThreadReport],
     options: Namespace,
-    outcomes: Counter[str],
+    outcomes: Counts,
     *,
     dry_run: bool,
-) -> Iterator[dict[str, Any]]:
-    """Repair each history, up to `--limit`, and count the outcomes; what is printed of them."""
+) -> Iterator[ThreadRepair]:
+    """Repair each history, up to `--limit`, and count the outcomes."""
     for report in each_of(options, todo, "planned" if dry_run else "done"):
-        is_full = outcomes["repaired"] + outcomes["planned"] == options.limit
+        is_full = outcomes.states["repaired"] + outcomes.states["planned"] == options.limit
         if is_full and _is_changed(report, options):
-            outcomes["beyond --limit"] += 1
+            outcomes.beyond_limit += 1
         else:
             act = partial(_repair_one, saver, report, options, dry_run=dry_run)
             yield _done(options, outcomes, Address(report.thread_id, report.namespace), act)
 
 
-def _is_confirmed(options: Namespace, count: int, what: str) -> bool:
-    """Whether the user wants to write so many repairs; with the name of the database."""
-    if not count:
+def _is_confirmed(options: Namespace, plans: Counts, what: str) -> bool:
+    """Whether the user wants to write what is planned; with the causes, and the database's name."""
+    if not (count := plans.states["planned"]):
         return True
     question = f"{what.format(counted(count, 'repair*'))} {database_name(options.database)}"
+    if kinds := kinds_in_words(plans):
+        question += f" ({kinds})"
     if sys.stdin is None or not sys.stdin.isatty():
         raise OptionError(f"nobody can be asked whether to {question}: add --yes.")
     sys.stderr.write(f"{question}? [y/N] ")
@@ -307,33 +311,26 @@ def _undo_one(
     if options.apply:
         threads.undo_repair(saver, address.config)
     # The outcome "undone" is of the command line only.
-    outcome: Any = "undone" if options.apply else "planned"
-    return replace(plan, outcome=outcome, reason=f"back to checkpoint {plan.before}")
+    return replace(plan, outcome=cast("Any", "undone")) if options.apply else plan
 
 
 def _done(
     options: Namespace,
-    outcomes: Counter[str],
+    outcomes: Counts,
     address: Address,
     act: Callable[[], ThreadRepair],
-) -> dict[str, Any]:
+) -> ThreadRepair:
     """What a repair or an undo did; whatever goes wrong with one thread is a refusal."""
     try:
-        values = act().to_dict()
+        result = act()
     except Exception as error:  # any: the other threads are still to be done
         check_of_thread(error)
         if options.debug:
             raise
         reason = (str(error) if isinstance(error, PatchError) else brief(error)) + notes_of(error)
-        values = ThreadRepair(address.thread_id, address.namespace, "refused", reason).to_dict()
-    outcomes[values["outcome"]] += 1
-    for python, own in _OWN_WORDS.items():
-        values["reason"] = values["reason"] and values["reason"].replace(python, own)
-    return values
-
-
-_OWN_WORDS = {"on_pause='abandon'": "--on-pause abandon", "lower min_age": "lower --min-age"}
-"""What the reasons of Python's functions call an option, and what it is called here."""
+        result = ThreadRepair(address.thread_id, address.namespace, "refused", reason)
+    outcomes.add(result)
+    return result
 
 
 def demo(_: Namespace) -> int:

@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_database(add: Callable[..., Any]) -> None:
-    add("database", metavar="DB", type=_location, help="where the threads are: see below")
+    add("database", metavar="DB", action=_Database, help="where the threads are: see below")
     add("--json", action="store_true", help="print one JSON object a line")
     text = "print no totals, no progress and no next steps; errors are printed"
     add("--quiet", action="store_true", help=text)
@@ -140,15 +140,22 @@ def _add_repair(add: Callable[..., Any]) -> None:
     add("--trust", action="append", default=[], metavar="M:C", help=text)
 
 
-def _location(text: str) -> str:
-    """The path or the URI of the database; it may hold a password."""
-    location = os.environ.get(text[4:]) if text.startswith("env:") else text
-    if location is None:
-        raise argparse.ArgumentTypeError(f"the environment variable {text[4:]!r} is not set")
-    # Said before LangGraph is imported. Whatever has one of these signs may be a URI.
-    if not (set(":=@") & set(location) or os.path.exists(location)):  # noqa: PTH110 - never raises
-        raise argparse.ArgumentTypeError(f"{quoted(location)}: there is no such file")
-    return location
+class _Database(argparse.Action):
+    """Keeps the path or the URI of a database, which may hold a password, and how it was named."""
+
+    def __call__(
+        self, _: object, namespace: argparse.Namespace, named: Any, _option: object = None
+    ) -> None:
+        """Read the argument."""
+        location = os.environ.get(named[4:]) if named.startswith("env:") else named
+        if location is None:
+            text = f"the environment variable {named[4:]!r} is not set"
+            raise argparse.ArgumentError(self, text)
+        # Said before LangGraph is imported. Whatever has one of these signs may be a URI.
+        is_file = os.path.exists(location)  # noqa: PTH110 - never raises
+        if not (set(":=@") & set(location) or is_file):
+            raise argparse.ArgumentError(self, f"{quoted(location)}: there is no such file")
+        namespace.database, namespace.named = location, named
 
 
 _DURATION = re.compile(r"(\d{1,5})(s|min|h|d)?")

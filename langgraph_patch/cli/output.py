@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -15,9 +16,10 @@ import threading
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from traceback import walk_stack
 from types import FrameType
@@ -27,10 +29,10 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from langgraph_patch import view
-from langgraph_patch._text import masked, say
+from langgraph_patch._text import masked, one_line, say
 from langgraph_patch.errors import OptionError, chain_of
 from langgraph_patch.history.findings import CAUSES
-from langgraph_patch.threads.reports import ThreadReport
+from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.stores.other import is_loading
 
 _T = TypeVar("_T")
@@ -66,36 +68,40 @@ def _width() -> int:
 
 
 def print_threads(
-    options: Namespace, results: Iterable[Mapping[str, Any]], totals: Callable[[], str]
+    options: Namespace,
+    results: Iterable[ThreadReport | ThreadRepair],
+    totals: Callable[[], str],
 ) -> None:
-    """Print the values of each thread as counts, or a table at the end, damaged threads first.
+    """Print each result as JSON, or a table at the end, damaged threads first.
 
     In a pipe, the columns of the table have tabs between them. The totals and the table are
     printed however the command ends.
     """
     lines = list[list[str]]()
     try:
-        for values in results:
+        for result in results:
+            values = result.to_dict()
             if options.json:
                 print_json(values)
                 continue
-            if values["patch"] and getattr(options, "diff", False):
+            if result.patch and getattr(options, "diff", False):
                 print_view(Group(view.report_view(values), ""))
-            lines.append(view.line_of(values))
+            lines.append(view.line_of(options.command, values))
     finally:
         if text := totals():
             tell(options, text)
         lines.sort(key=lambda line: (line[1] == "paused", line[1] == "unreadable"))
         if lines and sys.stdout.isatty():
-            print_view(view.lines_table(lines, _width()))
+            print_view(view.lines_table(options.command, lines, _width()))
         elif lines:
-            sys.stdout.write(view.tab_separated(lines))
+            rows = [[*view.HEADS[options.command]], *lines]
+            sys.stdout.write("".join("\t".join(map(one_line, row)) + "\n" for row in rows))
 
 
-def tell(options: Namespace, text: str) -> None:
+def tell(options: Namespace, text: str, command: str = "") -> None:
     """Print a line that is no error to standard error, unless --quiet."""
     if not options.quiet:
-        say(text)
+        say(text, command)
 
 
 # --- one thread after the other ----------------------------------------------------------
@@ -118,8 +124,10 @@ def each_of(options: Namespace, items: Iterable[_T], what: str) -> Iterator[_T]:
 
 @contextmanager
 def _progress(options: Namespace, what: str) -> Iterator[Callable[[], object]]:
-    """Say how far a command is: as a bar on a terminal, otherwise in a line at times."""
-    console = Console(stderr=True)
+    """Say how far a command is: as a bar on a terminal, otherwise in a line at times.
+
+    A bar would stand in the lines of what is printed meanwhile on the same terminal.
+    """
     count, due = 0, time.monotonic() + _SECONDS
 
     def advance() -> None:
@@ -129,7 +137,10 @@ def _progress(options: Namespace, what: str) -> Iterator[Callable[[], object]]:
             tell(options, f"{count:,} {what} so far")
             due += _SECONDS
 
-    if options.quiet or not console.is_terminal or console.is_dumb_terminal:
+    prints = sys.stdout.isatty() and (options.json or getattr(options, "diff", False))
+    # Asked of the stream itself: a log is no terminal, whatever FORCE_COLOR says.
+    is_terminal = sys.stderr.isatty() and not (console := Console(stderr=True)).is_dumb_terminal
+    if options.quiet or prints or not is_terminal:
         yield advance
         return
     columns = SpinnerColumn(), TextColumn(what), MofNCompleteColumn()
@@ -208,103 +219,190 @@ _DAMAGE: Mapping[Any, str] = {
     **{cause: cause for cause in CAUSES},
     "orphan": "with orphaned results",
 }
-"""The kinds of changes that the totals of a scan count, and what they are called there."""
+"""The kinds of changes that are counted, and what they are called."""
 
 STATUSES = ("damaged", "paused", "unreadable", "healthy")
 
 
-def count_report(counts: Counter[str], report: ThreadReport) -> None:
-    """Count one history in the totals that `summary` prints."""
-    counts["all"] += 1
-    counts[report.status] += 1
-    # A history that is unreadable may have the key.
-    counts["with the key"] += report.messages is not None or report.status == "unreadable"
-    if report.patch:
-        signs = [(each.kind, each.cause, each.defect) for each in report.patch.changes]
-        counts.update({str(sign) for each in signs for sign in each if sign in _DAMAGE})
-    if report.status == "paused":
-        counts["waiting with damage"] += bool(report.defects)
-        counts["oldest pause"] = max(counts["oldest pause"], int(report.age or 0))
+@dataclass
+class Counts:
+    """How many histories a command has met.
+
+    Attributes:
+        states: By their status, or by the outcome of their repair.
+        kinds: By the kinds of changes that repair them; a history counts once for each.
+        with_key: Those that have the state key.
+        paused_with_damage: Those that wait, with damage that the answer does not repair.
+        beyond_limit: Those that are left to the next command.
+        oldest_pause: For how many seconds one has waited at most.
+        first_damaged: The id of the first damaged thread.
+    """
+
+    states: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    with_key: int = 0
+    paused_with_damage: int = 0
+    beyond_limit: int = 0
+    oldest_pause: float = 0.0
+    first_damaged: str | None = None
+
+    def add(self, result: ThreadReport | ThreadRepair) -> None:
+        """Count one history."""
+        if result.patch:
+            signs = [(each.kind, each.cause, each.defect) for each in result.patch.changes]
+            self.kinds.update({str(sign) for each in signs for sign in each if sign in _DAMAGE})
+        if isinstance(result, ThreadRepair):
+            self.states[result.outcome] += 1
+            return
+        self.states[result.status] += 1
+        # A history that is unreadable may have the key.
+        self.with_key += result.messages is not None or result.status == "unreadable"
+        if result.status == "damaged":
+            self.first_damaged = self.first_damaged or result.thread_id
+        if result.status == "paused":
+            self.paused_with_damage += bool(result.defects)
+            self.oldest_pause = max(self.oldest_pause, result.age or 0)
 
 
-def summary(counts: Counter[str]) -> str:
+def kinds_in_words(counts: Counts) -> str:
+    """How many histories have a change of each kind."""
+    return ", ".join(
+        f"{counts.kinds[kind]:,} {text}" for kind, text in _DAMAGE.items() if counts.kinds[kind]
+    )
+
+
+def summary(counts: Counts) -> str:
     """What a scan found; empty if it found no history.
 
     Such as "60 of 200 histories are damaged: 41 with recoverable results, 12 unknown". The numbers
     behind the colon are those of histories with such a change.
     """
-    if not counts["with the key"]:
+    if not counts.with_key:
         return ""
-    damaged, pauses = counts["damaged"], counts["paused"]
-    kinds = ", ".join(f"{counts[kind]:,} {text}" for kind, text in _DAMAGE.items() if counts[kind])
+    damaged, pauses = counts.states["damaged"], counts.states["paused"]
     are = "is" if damaged == 1 else "are"
-    parts = [f"{damaged:,} of {counts['all']:,} histories {are} damaged"]
-    parts[0] += f": {kinds}" if kinds else ""
+    parts = [f"{damaged:,} of {counts.states.total():,} histories {are} damaged"]
+    if kinds := kinds_in_words(counts):
+        parts[0] += f": {kinds}"
     if pauses:
-        age = view.age_in_words(counts["oldest pause"])
+        age = view.age_in_words(counts.oldest_pause)
         wait = "waits" if pauses == 1 else "wait"
         parts.append(f"{pauses:,} {wait} for a human, the oldest for {age}")
-    others = ("waiting with damage", "unreadable")
-    parts += [f"{counts[kind]:,} {kind}" for kind in others if counts[kind]]
+    if counts.paused_with_damage:
+        parts.append(f"{counts.paused_with_damage:,} waiting with damage")
+    if counts.states["unreadable"]:
+        parts.append(f"{counts.states['unreadable']:,} unreadable")
     return "; ".join(parts) + "."
 
 
-def totals_of(counts: Counter[str], options: Namespace) -> dict[str, Any]:
-    """The same as JSON values."""
+def outcomes_in_words(counts: Counts) -> str:
+    """How many histories have each outcome, by its name."""
+    outcomes = {**counts.states, "beyond --limit": counts.beyond_limit}
+    return ", ".join(f"{outcomes[each]:,} {each}" for each in sorted(outcomes) if outcomes[each])
+
+
+def totals_of(counts: Counts, options: Namespace) -> dict[str, Any]:
+    """What a scan found, as JSON values."""
     return {
         "database": database_name(options.database),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "totals": {
-            "histories": counts["all"],
-            **{status: counts[status] for status in STATUSES},
-            "paused_with_damage": counts["waiting with damage"],
-            "by_kind": {kind: counts[kind] for kind in _DAMAGE if counts[kind]},
+            "histories": counts.states.total(),
+            **{status: counts.states[status] for status in STATUSES},
+            "paused_with_damage": counts.paused_with_damage,
+            "by_kind": {kind: counts.kinds[kind] for kind in _DAMAGE if counts.kinds[kind]},
         },
     }
 
 
 _NEXT = {
-    "damaged": "`repair DB THREAD` or `repair DB --all` plans the repair and writes nothing yet; "
-    "or deploy with_patching(graph): the next message of a thread repairs it",
-    "paused": "answer it, or repair it with --on-pause abandon",
-    "unreadable": "its line says why",
-    "planned": "add --apply to write",
-    "repaired": "`undo DB THREAD` or `undo DB --all` takes it back until the thread goes on",
-    "beyond --limit": "the same command repairs the next ones, once these are written",
-    "young": "wait, or lower --min-age",
-    "moved": "repair it again",
-    "refused": "its line says why; or deploy with_patching(graph)",
+    "damaged": "this plans the repair and writes nothing yet (or deploy with_patching(graph), and "
+    "the next message of a thread repairs it):",
+    "paused": "answer it, or repair it with --on-pause abandon.",
+    "unreadable": "its line says why.",
+    "planned": "add --apply to write.",
+    "repaired": "until a thread goes on, this takes it back (add --apply):",
+    "young": "wait, or lower --min-age.",
+    "moved": "repair it again.",
+    "refused": "its line says why; or deploy with_patching(graph).",
 }
 """The next step for each status and each outcome that leaves something to do."""
+_NEXT_OF_UNDO = {
+    "planned": "add --apply to undo.",
+    "refused": "its line says why; undo deletes only what repair wrote, while nothing follows it.",
+}
+_FOLLOWING = {"damaged": "repair", "repaired": "undo"}
+"""The command that follows a status or an outcome."""
 
-_SKIPPED = ("unreadable", "refused", "young", "moved")
-_LEFT = ("damaged", "waiting with damage", "planned", "beyond --limit")
 
-
-def has_histories(counts: Counter[str], options: Namespace) -> bool:
+def has_histories(counts: Counts, options: Namespace) -> bool:
     """Whether a history was found; says so if no thread matches.
 
     Raises:
         OptionError: If none has the key: nothing is called healthy that nobody looked at.
     """
-    if not counts["all"]:
+    found = counts.states.total()
+    if not found:
         tell(options, "no thread matches.")
-    elif not counts["with the key"]:
+    elif not counts.with_key:
         raise OptionError(
-            f"none of {counts['all']:,} histories has a state key {options.messages_key!r}: select "
-            f"other threads, or name the key with --messages-key."
+            f"none of {found:,} histories has a state key {options.messages_key!r}: select other "
+            f"threads, or name the key with --messages-key."
         )
-    return bool(counts["all"])
+    return bool(found)
 
 
-def exit_code(counts: Mapping[str, int], options: Namespace) -> int:
+def exit_code(counts: Counts, options: Namespace) -> int:
     """The exit code for statuses or outcomes; says the next step for each."""
-    for state, step in _NEXT.items():
-        if counts.get(state):
-            tell(options, f"next for {state}: {step}.")
-    left = ", ".join(f"{counts[each]:,} {each}" for each in _LEFT if counts.get(each))
-    if any(map(counts.get, _SKIPPED)):
-        if left:
-            tell(options, f"exit code 3 takes precedence over 1, which stands for: {left}.")
+    states = counts.states
+    for state, step in (_NEXT_OF_UNDO if options.command == "undo" else _NEXT).items():
+        if states[state]:
+            following = _FOLLOWING.get(state)
+            command = next_command(options, following) if following else ""
+            tell(options, f"next for {state}: {step}", command)
+    if counts.beyond_limit:
+        step = "the same command repairs the next ones, once these are written"
+        tell(options, f"next for beyond --limit: {step}.")
+    waiting, beyond = counts.paused_with_damage, counts.beyond_limit
+    left = {"damaged": states["damaged"], "waiting with damage": waiting}
+    left |= {"planned": states["planned"], "beyond --limit": beyond}
+    text = ", ".join(f"{count:,} {name}" for name, count in left.items() if count)
+    if any(states[each] for each in ("unreadable", "refused", "young", "moved")):
+        if text:
+            tell(options, f"exit code 3 takes precedence over 1, which stands for: {text}.")
         return REFUSED
-    return DAMAGED if left else CLEAN
+    return DAMAGED if text else CLEAN
+
+
+def next_command(options: Namespace, name: str, ids: Sequence[str] = ()) -> str:
+    """A command for the same database that can be pasted.
+
+    DB stands for an address that may hold a password, THREAD for an id that cannot be typed.
+
+    Args:
+        options: The options of this command.
+        name: The next command.
+        ids: The ids of its threads. Default: the selection of this command.
+    """
+    is_shown = options.named.startswith("env:") or database_name(options.named) == options.named
+    ids = ids or options.ids
+    parts = [each if each == one_line(each) and each[:1] != "-" else "THREAD" for each in ids]
+    if not ids:
+        chosen = [("thread", each) for each in options.thread]
+        if name == "repair":
+            chosen += [("since", _as_typed(options.since))] if options.since is not None else []
+            chosen += [("status", each) for each in options.status]
+        parts = [f"--{flag}={value}" for flag, value in chosen] or ["--all"]
+    if options.serde:
+        parts.append(f"--serde={options.serde}")
+    if name != "undo" and options.messages_key != "messages":
+        parts.append(f"--messages-key={options.messages_key}")
+    database = options.named if is_shown else "DB"
+    return shlex.join(["langgraph-patch", name, database, *parts])
+
+
+def _as_typed(time: timedelta) -> str:
+    """A time as it is written on the command line."""
+    seconds = int(time.total_seconds())
+    units = {"d": 86400, "h": 3600, "min": 60, "s": 1}
+    return next(f"{seconds // size}{unit}" for unit, size in units.items() if seconds % size == 0)

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from langchain_core.messages import ToolMessage
 
 from langgraph_patch._sansio import IOGenerator, IORequest
+from langgraph_patch._text import short
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.fields import digest_of
 from langgraph_patch.history.findings import DanglingCall, Evidence, Finding
@@ -41,7 +42,7 @@ def check_reconcile(reconcile: Mapping[str, Lookup] | None) -> None:
         isinstance(name, str) and callable(lookup) for name, lookup in lookups.items()
     ):
         raise OptionError(
-            f"reconcile={reconcile!r:.200}: expected a mapping from the name of a tool to a "
+            f"reconcile={short(reconcile)}: expected a mapping from the name of a tool to a "
             f"callable that takes a DanglingCall."
         )
 
@@ -115,7 +116,7 @@ def _as_message(answer: object, key: tuple[int, int], call: DanglingCall) -> Too
         answer = ToolMessage(answer, tool_call_id=call.tool_call_id, name=call.name)
     if not isinstance(answer, ToolMessage):
         raise OptionError(
-            f"The lookup for {call.name!r} returned {answer!r:.200}: "
+            f"The lookup for {call.name!r} returned {short(answer)}: "
             f"expected a ToolMessage, a str or None."
         )
     digest = digest_of("reconciled", call.message.id, call.tool_call_id, key[1])[:32]

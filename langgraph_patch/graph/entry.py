@@ -11,6 +11,7 @@ input has, the run passes unrepaired, and the node wrappers repair what the node
 
 from __future__ import annotations
 
+import inspect
 import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -25,6 +26,7 @@ from langgraph.types import CachePolicy, Overwrite
 from langgraph_patch._langgraph.graphs import Graph, parts_of_branch
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
+from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
@@ -105,7 +107,8 @@ class PatchNode(RepairNode):
     superstep writes to it. So it must run alone. `stream_mode="updates"` shows its new messages
     only.
 
-    A list without any LangChain message, such as one of plain dicts, is left alone.
+    A list without any LangChain message, such as one of plain dicts, is left alone, and one WARNING
+    says so.
 
     The logger `langgraph_patch` reports each repair that is written to the state, on level INFO,
     with the thread id and the changes. Each is a custom event of the run as well, with the name
@@ -167,6 +170,12 @@ class PatchNode(RepairNode):
         )
         super().__init__([repairer])
         self._messages_key = messages_key
+
+    def __repr__(self) -> str:
+        options = inspect.signature(PatchNode).parameters
+        given = {name: getattr(self._repairers[0], name) for name in options}
+        own = [f"{k}={short(v, 30)}" for k, v in given.items() if v != options[k].default]
+        return f"PatchNode({', '.join(own)})"
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """The state update that repairs the history; None if there is nothing to repair.

@@ -11,6 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolRuntime
 
 from langgraph_patch._langgraph.run import Run
+from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError
 
 
@@ -62,7 +63,7 @@ def idempotency_key(
     messages: list[AIMessage] = []
     if not isinstance(runtime_or_config, dict) and not hasattr(runtime_or_config, "config"):
         raise OptionError(
-            f"runtime_or_config={runtime_or_config!r:.200}: expected the ToolRuntime or the "
+            f"runtime_or_config={short(runtime_or_config)}: expected the ToolRuntime or the "
             f"RunnableConfig of the tool."
         )
     if isinstance(runtime_or_config, dict):

@@ -21,6 +21,7 @@ from langgraph_patch._sansio import (
     run_async,
     run_sync,
 )
+from langgraph_patch._text import short
 from langgraph_patch.errors import ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.ask import Attempts, Histories, Request, answered, ask
@@ -56,8 +57,9 @@ def patch_model(
 
     If the provider refuses the history (status 400 or 422), what it refuses of messages is repaired
     and the model is asked again, at most twice: `invoke` and `stream` alike, see
-    `docs/pages/refused.md`. Only the request is repeated, and nothing of the node that makes it,
-    also in a graph with `with_patching`.
+    https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md. Only the
+    request is repeated, and nothing of the node that makes it, also in a graph with
+    `with_patching`.
 
     `bind_tools`, `with_structured_output`, `bind`, `with_config` and `with_retry` work as on the
     model. The result is no `BaseChatModel`: for agents that need one (`create_react_agent` with
@@ -113,7 +115,7 @@ def patch_model(
         return model
     if not _reads_messages(model):
         raise OptionError(
-            f"model={model!r:.200} is a {type(model).__name__}: expected a chat model, or what "
+            f"model={short(model)} is a {type(model).__name__}: expected a chat model, or what "
             f"bind_tools, with_structured_output, with_retry or with_config made of one. In a "
             f"sequence such as `prompt | model`, patch the model: `prompt | patch_model(model)`."
         )

@@ -35,6 +35,7 @@ from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._langgraph.storage import nodes_of_namespace
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method, run_async, run_sync
+from langgraph_patch._text import short
 from langgraph_patch.address import Address
 from langgraph_patch.errors import GraphError, OptionError, StartedError
 from langgraph_patch.evidence.claims import (
@@ -69,7 +70,7 @@ def checked_names(once: object) -> tuple[str, ...]:
     """
     names = list(once) if isinstance(once, Sequence) and not isinstance(once, str) else [0]
     if not all(isinstance(name, str) and name for name in names) or len(names) > len({*names}):
-        raise OptionError(f"once={once!r:.200}: expected a list of names of tools, each once.")
+        raise OptionError(f"once={short(once)}: expected a list of names of tools, each once.")
     return tuple(map(str, names))
 
 

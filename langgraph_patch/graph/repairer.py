@@ -18,6 +18,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
+from langgraph_patch._text import short
 from langgraph_patch.errors import EvidenceError, OptionError
 from langgraph_patch.evidence.effects import (
     StateWrites,
@@ -97,12 +98,14 @@ class Repairer:
         checked_placeholder(self.placeholder)
         if not isinstance(self.messages_key, str) or not self.messages_key:
             raise OptionError(
-                f"messages_key={self.messages_key!r}: expected the name of a state key."
+                f"messages_key={short(self.messages_key)}: expected the name of a state key."
             )
         if self.on_patch is not None and not callable(self.on_patch):
-            raise OptionError(f"on_patch={self.on_patch!r}: expected a callable (patch, config).")
+            raise OptionError(
+                f"on_patch={short(self.on_patch)}: expected a callable (patch, config)."
+            )
         if self.recover not in (True, False, "required"):
-            raise OptionError(f"recover={self.recover!r}: expected True, False or 'required'.")
+            raise OptionError(f"recover={short(self.recover)}: expected True, False or 'required'.")
         check_reconcile(self.reconcile)
 
     # --- read ----------------------------------------------------------------------------

@@ -22,9 +22,10 @@ from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph.graphs import Graph, compile_like, runs_other_tools
 from langgraph_patch._langgraph.storage import ROOT_CHANNEL, state_keys
+from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.entry import RepairNode, add_entry_check
+from langgraph_patch.graph.entry import PatchNode, RepairNode, add_entry_check
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.once import check_tools, checked_names
 from langgraph_patch.graph.record import fan_out, guarded_tool_node, recordable, recorded_tool_node
@@ -80,7 +81,8 @@ def with_patching(
       node, and that repair is written with its output, if it runs alone.
     - A `ToolNode` repairs nothing.
 
-    A history without any LangChain message, such as a list of plain dicts, is left alone.
+    A history without any LangChain message, such as a list of plain dicts, is left alone, and one
+    WARNING says so.
 
     A tool call that a model below a node did not finish writing is kept from running. When a stream
     ends inside the arguments (token limit, broken connection), LangChain completes them, and a bare
@@ -92,7 +94,8 @@ def with_patching(
     If the provider of a model below a node refuses the history (status 400 or 422), and nothing
     else ran there, messages that say nothing or stop halfway, and thinking that it does not accept
     any more, are repaired, and the node runs again, at most twice. The repair is written with its
-    output. Nothing is done before a request was refused; see `docs/pages/refused.md`.
+    output. Nothing is done before a request was refused; see
+    https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md.
 
     The logger `langgraph_patch` lists which nodes are covered, and how, on level INFO. It reports
     each repair with the thread id and the changes: on level INFO if the repair is written to the
@@ -145,7 +148,9 @@ def with_patching(
             in the checkpointer of the thread. Whoever comes second gets the recorded result, or a
             `StartedError` if there is none: if the call still runs, failed, or was started with
             other arguments. A call that failed is not started again. A tool that asks a human
-            gives its claim back. See `docs/pages/once.md`. Default: none.
+            gives its claim back. See
+            https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/once.md.
+            Default: none.
 
     Returns:
         A new graph of the same type, with the same settings and checkpointer, the same nodes, and
@@ -222,10 +227,7 @@ def _patch_graph(graph: Any, context: _Context, prefix: str = "") -> Any:
 
 def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builder:
     if NAME in builder.nodes:
-        raise GraphError(
-            f"There is a node called {NAME!r} already: either the graph is patched, or a node of "
-            f"yours has this name and needs another one."
-        )
+        raise _name_error(Graph(builder).runnables[NAME])
     graph, patched = Graph(builder), Graph(builder).copied()
     covered = {node: context.nodes[prefix + node] for node in graph.runnables}
     tool_nodes = {name: node.tool_node for name, node in covered.items() if node.tool_node}
@@ -268,6 +270,18 @@ def _patched_node(patched: Graph, node: str, context: _Context, prefix: str) -> 
     return PatchedNode(runnable, repairers, written, patched.output_keys, has_cache=has_cache)
 
 
+def _name_error(node: object) -> GraphError:
+    """The error for a node that has the name of the one that is to be added."""
+    remedy = "give yours another name"
+    if isinstance(node, RepairNode):
+        remedy = "the graph is patched already, so leave out one of the two calls"
+    if isinstance(node, PatchNode):
+        remedy = "leave out your patch node and its edges, or with_patching"
+    return GraphError(
+        f"There is a node called {NAME!r}, and with_patching adds one of this name: {remedy}."
+    )
+
+
 # --- the arguments -----------------------------------------------------------------------
 
 
@@ -276,7 +290,7 @@ def _checked_builder(graph: object) -> _Builder:
     builder = graph.builder if isinstance(graph, CompiledStateGraph) else graph
     if not isinstance(builder, StateGraph):
         raise GraphError(
-            f"{graph!r:.200} is a {type(graph).__name__}: expected a StateGraph, or the compiled "
+            f"{short(graph)} is a {type(graph).__name__}: expected a StateGraph, or the compiled "
             f"graph that its compile() returns. Patch the graph before you bind() it, give it a "
             f"with_retry(), or call it in an @entrypoint; inside an @entrypoint use patch_model."
         )
@@ -295,7 +309,7 @@ def _names(option: str, value: object) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) and name for name in names):
         kind = "node" if option == "model_node" else "state key"
         raise OptionError(
-            f"{option}={value!r}: expected the name of a {kind}, or a list of such names."
+            f"{option}={short(value)}: expected the name of a {kind}, or a list of such names."
         )
     return tuple(dict.fromkeys(names))
 

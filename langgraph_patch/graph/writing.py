@@ -9,9 +9,11 @@ what others write: its repair comes before all of it.
 from __future__ import annotations
 
 import copy
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
+from functools import cache
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
@@ -25,6 +27,8 @@ from langgraph_patch.errors import GraphError
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.messages import messages_or_none
 
+logger: logging.Logger = logging.getLogger("langgraph_patch")
+
 # --- values of a state ------------------------------------------------------------------
 
 
@@ -36,14 +40,27 @@ def get_value(state: Any, key: str) -> Any:
 def messages_in(state: Any, key: str) -> list[BaseMessage] | None:
     """The history under `key`; None if there is none.
 
-    A list without any LangChain message is none: nodes that use plain dicts expect dicts.
+    A list without any LangChain message is none: nodes that use plain dicts expect dicts. A WARNING
+    says so once.
     """
     value = get_value(state, key)
     if not isinstance(value, list):
         return None
     if value and not any(isinstance(message, BaseMessage) for message in value):
+        if any(isinstance(each, Mapping) and "role" in each for each in value):
+            warn_of_dicts(key)
         return None
     return messages_or_none(value)  # None for a value that only the application understands
+
+
+@cache
+def warn_of_dicts(key: str) -> None:
+    """Say once that a history of plain dicts is left alone."""
+    logger.warning(
+        "the state key %r holds plain dicts and no LangChain messages, so nothing in it is "
+        "repaired: give it the reducer add_messages, as MessagesState does, which makes messages",
+        key,
+    )
 
 
 def history_after(state: Any, key: str, run: Run) -> list[BaseMessage] | None:

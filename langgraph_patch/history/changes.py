@@ -11,6 +11,7 @@ from langchain_core.messages import BaseMessage
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from langgraph_patch._text import labelled
 from langgraph_patch.history.findings import Cause
 
 DefectKind = Literal[
@@ -101,6 +102,9 @@ class Change:
         """Return the change as JSON values, with complete messages."""
         return {name: json_value(getattr(self, name)) for name in self.__slots__}
 
+    def __repr__(self) -> str:
+        return labelled(self)
+
     def __str__(self) -> str:
         if self.defect in _OF_MESSAGES:
             return f"{self.kind} message {self.index} ({self.defect})"
@@ -116,8 +120,8 @@ class Change:
 class Patch:
     """A repaired history and the changes that were made.
 
-    `bool(patch)` is True if there were changes. `str(patch)` names them. In a notebook a patch
-    is shown as a table of the history before and after.
+    `bool(patch)` is True if there were changes. `str(patch)` names them. A notebook and
+    `rich.print` show a table of the history before and after.
 
     Attributes:
         messages: The repaired history. If nothing was changed: the very list that was passed in.
@@ -132,14 +136,23 @@ class Patch:
     def __bool__(self) -> bool:
         return bool(self.changes)
 
+    def __repr__(self) -> str:
+        return labelled(self)
+
     def __str__(self) -> str:
         return "; ".join(map(str, self.changes)) or "nothing to repair"
 
-    def _repr_html_(self) -> str:
-        """The history before and after as HTML, for notebooks."""
-        from langgraph_patch.view import notebook_html, patch_view  # noqa: PLC0415 - imports rich
+    def __rich__(self) -> Any:
+        """The history before and after as a table of rich."""
+        from langgraph_patch.view import patch_view  # noqa: PLC0415 - imports rich
 
-        return notebook_html(self, lambda: patch_view(self.to_dict()))
+        return patch_view(self.to_dict())
+
+    def _repr_html_(self) -> str:
+        """The same as HTML, for notebooks."""
+        from langgraph_patch.view import notebook_html  # noqa: PLC0415 - imports rich
+
+        return notebook_html(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the patch as JSON values, with complete messages.

@@ -39,8 +39,7 @@ class Finding:
 
     Examples:
         >>> from langchain_core.messages import AIMessage, ToolMessage
-        >>> from langgraph_patch import patch_messages
-        >>> from langgraph_patch.history.findings import Finding
+        >>> from langgraph_patch import Finding, patch_messages
         >>> wire = {"name": "wire", "args": {}, "id": "c1"}
         >>> mail = {"name": "mail", "args": {}, "id": "c2"}
         >>> evidence = {

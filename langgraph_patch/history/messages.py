@@ -5,11 +5,12 @@ Neither skips what is no message: a repair writes the whole history, and would l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import BaseMessage, convert_to_messages
 
+from langgraph_patch._text import short
 from langgraph_patch.errors import MessagesError
 
 _EXPECTED = "a list of LangChain messages, or of dicts and tuples that LangGraph accepts"
@@ -26,8 +27,15 @@ def as_messages(value: object) -> list[BaseMessage]:
     ):
         return value
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise MessagesError(f"{value!r:.200} is no list of messages: expected {_EXPECTED}.")
+        raise MessagesError(f"{short(value)} is no list of messages: {_remedy(value)}.")
     return [_as_message(value, index) for index in range(len(value))]
+
+
+def _remedy(value: object) -> str:
+    """What to do about a value that is no list; a state holds one."""
+    if isinstance(value, Mapping) and "messages" in value:
+        return "pass state['messages']"
+    return "pass its .messages" if hasattr(value, "messages") else f"expected {_EXPECTED}"
 
 
 def _as_message(values: Sequence[Any], index: int) -> BaseMessage:
@@ -35,7 +43,7 @@ def _as_message(values: Sequence[Any], index: int) -> BaseMessage:
         return convert_to_messages([values[index]])[0]
     except Exception as error:  # the converter may raise anything
         raise MessagesError(
-            f"{values[index]!r:.200}, the item with index {index} of {len(values)}, is no message: "
+            f"{short(values[index])}, the item with index {index} of {len(values)}, is no message: "
             f"expected {_EXPECTED}."
         ) from error
 

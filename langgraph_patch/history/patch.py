@@ -45,6 +45,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
+from langgraph_patch._text import short
 from langgraph_patch.errors import OptionError, check_flags
 from langgraph_patch.history.changes import Change, Patch, patch_of
 from langgraph_patch.history.fast_check import is_valid
@@ -205,7 +206,7 @@ def _check_evidence(evidence: object) -> None:
     items = evidence.items() if isinstance(evidence, Mapping) else [(None, evidence)]
     if evidence is not None and not all(_is_finding(key, found) for key, found in items):
         raise OptionError(
-            f"evidence={evidence!r:.300}: expected a mapping (index of the message, position of "
+            f"evidence={short(evidence)}: expected a mapping (index of the message, position of "
             f"the call in it) -> Finding."
         )
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
+from langgraph_patch._text import short
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.comparing import is_equal
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
@@ -34,7 +35,7 @@ def checked_placeholder(placeholder: Placeholder | None) -> Placeholder | None:
     is_form = placeholder is None or isinstance(placeholder, str | Mapping) or callable(placeholder)
     if not is_form or not all(c in CAUSES and isinstance(t, str) for c, t in texts.items()):
         raise OptionError(
-            f"placeholder={placeholder!r:.200}: expected a text, a callable that takes a "
+            f"placeholder={short(placeholder)}: expected a text, a callable that takes a "
             f"DanglingCall, or a mapping from causes ({', '.join(CAUSES)}) to texts."
         )
     return placeholder

@@ -11,7 +11,8 @@ The laws of both (`tests/history/test_refused.py`): nothing that states anything
 messages stay, they are idempotent, pure and linear. A message in none of these states stays the
 same object; `repair_refused` never changes one that is whole.
 
-The sources of the rules are the providers' errors, which `docs/pages/providers.md` quotes.
+The sources of the rules are the providers' errors, which this page quotes:
+https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/providers.md.
 """
 
 from __future__ import annotations

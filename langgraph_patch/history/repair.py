@@ -14,6 +14,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, FunctionMessage, ToolMessage
 
+from langgraph_patch._text import short
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.calls import Call, write_calls
 from langgraph_patch.history.changes import (
@@ -166,8 +167,8 @@ def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | T
         content = placeholder(call)
         if not isinstance(content, str | ToolMessage):
             raise OptionError(
-                f"placeholder callable returned {content!r} for tool call {call.tool_call_id!r}: "
-                f"expected a str or a ToolMessage."
+                f"placeholder callable returned {short(content)} for tool call "
+                f"{call.tool_call_id!r}: expected a str or a ToolMessage."
             )
         return content
     text = placeholder.get(call.cause) if isinstance(placeholder, Mapping) else placeholder

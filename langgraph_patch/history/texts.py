@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
-from langgraph_patch._text import one_line
+from langgraph_patch._text import one_line, short
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.findings import DanglingCall
 
@@ -160,7 +160,7 @@ def set_language(language: Language) -> None:
     """
     global _language  # noqa: PLW0603 - the setting is for the whole process
     if language not in LANGUAGES:
-        raise OptionError(f"language={language!r}: expected one of {', '.join(LANGUAGES)}.")
+        raise OptionError(f"language={short(language)}: expected one of {', '.join(LANGUAGES)}.")
     _language = language
 
 

@@ -26,13 +26,16 @@ from typing import Any, Final, Literal, TypeAlias, overload
 from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
 
 from langgraph_patch._langgraph.storage import nodes_of_namespace
+from langgraph_patch._text import short
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.placeholders import is_placeholder
 from langgraph_patch.streaming.checkers import Checker, Turn, checked_checker, full_stream_checker
 from langgraph_patch.streaming.streams import (
     Token,
     apass_on,
+    graph_of,
     mode_and_data,
+    model_messages,
     open_stream,
     pass_on,
     shows_pause,
@@ -109,15 +112,16 @@ def final_answers(
     Raises:
         OptionError: If `checker` cannot be called.
         StreamError: If the stream is not that of a graph, is an async stream, or contains a
-            server's report that the run failed (which `other_modes` yields instead), or if the
-            checker returns anything but True, False or None.
+            server's report that the run failed (which `other_modes` yields instead), if the
+            checker returns anything but True, False or None, or, at its end, if another mode has
+            shown messages of a model and there was no item of the mode `"messages"`.
         Exception: Whatever the graph or the checker raises. Text that is held when the graph
             raises is yielded first. The graph's stream is closed in each of these cases, and if
             the caller stops early.
 
     Examples:
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import final_answers
+        >>> from langgraph_patch import final_answers
         >>> call = {"name": "weather", "args": "{}", "id": "c1", "index": 0}
         >>> tokens = [  # in place of graph.stream(..., stream_mode="messages")
         ...     AIMessageChunk("Let me see.", id="1"),
@@ -128,7 +132,7 @@ def final_answers(
         >>> "".join(token.text for token, _ in final_answers((token, {}) for token in tokens))
         'Sunny all day.'
     """
-    source = open_stream(stream, expected=_EXPECTED)
+    source = open_stream(stream, expected=_EXPECTED, remedy="use afinal_answers")
     return pass_on(source, _Answers(checker, internal=internal, other_modes=other_modes))
 
 
@@ -174,7 +178,7 @@ def afinal_answers(
     Examples:
         >>> import asyncio
         >>> from langchain_core.messages import AIMessage
-        >>> from langgraph_patch.streaming import afinal_answers
+        >>> from langgraph_patch import afinal_answers
         >>> async def tokens():  # in place of graph.astream(..., stream_mode="messages")
         ...     yield AIMessage("Good morning.", id="1"), {"langgraph_node": "agent"}
         >>> async def show():
@@ -182,7 +186,8 @@ def afinal_answers(
         >>> asyncio.run(show())
         ['Good morning.']
     """
-    source = open_stream(stream, expected=_EXPECTED, asynchronous=True)
+    remedy = "use final_answers"
+    source = open_stream(stream, expected=_EXPECTED, remedy=remedy, asynchronous=True)
     return apass_on(source, _Answers(checker, internal=internal, other_modes=other_modes))
 
 
@@ -247,12 +252,19 @@ class _Answers:
         self._tool_nodes: set[object] = {"tools"}  # as LangGraph and LangChain name it
         self._results: dict[object, tuple[ToolMessage, dict[str, Any]]] = {}
         """The tool messages since the last message of a model."""
+        self._has_mode = False
+        """Whether an item of the mode `messages` has come."""
+        self._stored: dict[str, int] = {}
+        """How many messages of models the state of each graph had first."""
+        self._lacks_mode: str | None = None
+        """The other mode that has shown a message of a model while none came."""
 
     def add(self, item: Any) -> Iterable[Any]:
         """What is yielded after the next item."""
         mode, data = mode_and_data(item)
         if mode not in ("messages", "messages-tuple"):
             return self._add_other(mode, data, item)
+        self._has_mode = True
         token = token_of(data, item)
         message, metadata = token
         if isinstance(message, AIMessage):
@@ -266,6 +278,12 @@ class _Answers:
 
         Of a stream that failed, all held text is yielded: it is what the model had written.
         """
+        if self._lacks_mode and not (failed or self._has_mode):
+            raise StreamError(
+                f"The mode {self._lacks_mode!r} of the stream shows messages of a model, and there "
+                f"is no item of the mode 'messages': stream with stream_mode='messages', or with a "
+                f"list of modes that contains it ('messages-tuple' for a server)."
+            ) from None
         for message in self._messages:
             turn = message.turn
             # The Responses API starts each message with an empty chunk under another id. Such
@@ -292,9 +310,13 @@ class _Answers:
             yield from self.finish(failed=True)
             if not self._other_modes:
                 raise StreamError(
-                    f"The server reported that the run failed: {item!r:.500}. Pass "
+                    f"The server reported that the run failed: {short(item, 500)}. Pass "
                     "other_modes=True to get such reports as items of the stream."
                 )
+        if mode in ("updates", "values") and not (self._has_mode or self._lacks_mode):
+            count = model_messages(data)
+            stored = self._stored.setdefault(graph_of(item), count) if mode == "values" else 0
+            self._lacks_mode = mode if count > stored else None
         self._has_stopped |= mode == "error" or shows_pause(mode, data, item)
         if self._other_modes:
             yield item

@@ -25,6 +25,7 @@ from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import AIMessage, AIMessageChunk
 
+from langgraph_patch._text import short
 from langgraph_patch.errors import OptionError, StreamError
 from langgraph_patch.history.fields import Block, blocks_of, dicts
 from langgraph_patch.streaming.streams import apass_on, open_stream, pass_on
@@ -62,7 +63,7 @@ class Turn:
         A checker of your own, for a model that never calls a tool after ten chunks of text:
 
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import Turn, split_stream
+        >>> from langgraph_patch import Turn, split_stream
         >>> def ten_chunks(turn: Turn) -> bool | None:
         ...     if turn.called:
         ...         return True
@@ -120,8 +121,8 @@ class Turn:
         answer = self.checker(self)
         if not isinstance(answer, bool | None):
             raise StreamError(
-                f"The checker {self.checker!r} returned {answer!r:.200}. Expected True, False or "
-                "None."
+                f"The checker {short(self.checker)} returned {short(answer)}. Expected True, False "
+                "or None."
             )
         self.answer = False if answer is None and self.ended else answer
         if self.answer is not None:
@@ -139,7 +140,7 @@ def checked_checker(checker: object) -> Checker:
     """
     if not callable(checker):
         raise OptionError(
-            f"checker={checker!r:.200}: expected a function of a Turn, such as full_stream_checker "
+            f"checker={short(checker)}: expected a function of a Turn, such as full_stream_checker "
             f"or first_chunk_checker of langgraph_patch.streaming."
         )
     return checker
@@ -161,7 +162,7 @@ def first_chunk_checker(turn: Turn) -> bool | None:
 
     Examples:
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import first_chunk_checker, split_stream
+        >>> from langgraph_patch import first_chunk_checker, split_stream
         >>> chunks = [AIMessageChunk(""), AIMessageChunk("Good "), AIMessageChunk("morning.")]
         >>> split_stream(chunks, checker=first_chunk_checker)[0]
         False
@@ -186,7 +187,7 @@ def full_stream_checker(turn: Turn) -> bool | None:
 
     Examples:
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import full_stream_checker, split_stream
+        >>> from langgraph_patch import full_stream_checker, split_stream
         >>> call = {"name": "weather", "args": "{}", "id": "c1", "index": 0}
         >>> chunks = [AIMessageChunk("Let me see."), AIMessageChunk("", tool_call_chunks=[call])]
         >>> split_stream(chunks, checker=full_stream_checker)[0]
@@ -265,7 +266,7 @@ def split_stream(
 
         >>> from contextlib import closing
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import message_from_stream, split_stream
+        >>> from langgraph_patch import message_from_stream, split_stream
         >>> def model(question):  # in place of chat_model.stream
         ...     if "weather" in question:
         ...         yield AIMessageChunk("Let me see.")
@@ -288,7 +289,7 @@ def split_stream(
         show: 'Good '
         show: 'morning.'
     """
-    source = open_stream(stream, expected=_EXPECTED)
+    source = open_stream(stream, expected=_EXPECTED, remedy="use asplit_stream")
     chunks = pass_on(source, _Split(checker))
     return next(chunks), chunks
 
@@ -315,7 +316,7 @@ async def asplit_stream(
         >>> import asyncio
         >>> from contextlib import aclosing
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import asplit_stream
+        >>> from langgraph_patch import asplit_stream
         >>> async def model():
         ...     yield AIMessageChunk("Good ")
         ...     yield AIMessageChunk("morning.")
@@ -326,7 +327,8 @@ async def asplit_stream(
         >>> asyncio.run(reply())
         (False, ['Good ', 'morning.'])
     """
-    source = open_stream(stream, expected=_EXPECTED, asynchronous=True)
+    remedy = "use split_stream"
+    source = open_stream(stream, expected=_EXPECTED, remedy=remedy, asynchronous=True)
     chunks = apass_on(source, _Split(checker))
     return await anext(chunks), chunks
 
@@ -343,7 +345,7 @@ class _Split:
             return (item,)
         if not isinstance(item, AIMessage):
             raise StreamError(
-                f"Expected {_EXPECTED}, got {item!r:.200}: pass what chat_model.stream returns. "
+                f"Expected {_EXPECTED}, got {short(item)}: pass what chat_model.stream returns. "
                 "The stream of a graph is for final_answers and afinal_answers."
             )
         self._read.append(item)

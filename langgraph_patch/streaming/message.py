@@ -16,6 +16,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, 
 from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_call
 
+from langgraph_patch._text import short
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.calls import complete_args
 from langgraph_patch.history.fields import CALL_BLOCKS, Block, blocks_of, digest_of
@@ -24,6 +25,8 @@ from langgraph_patch.streaming.streams import open_stream
 
 UNFINISHED_KEY: Final = "langgraph_patch_unfinished"
 """Key in `additional_kwargs` of the content blocks that a cut left incomplete."""
+
+_COLLECT = "collect it to a list first: [chunk async for chunk in stream]"
 
 _Args: TypeAlias = Mapping[str | None, dict[str, Any] | None]
 """The parsed arguments of each call by its id; None if they are incomplete."""
@@ -87,7 +90,7 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
 
     Examples:
         >>> from langchain_core.messages import AIMessageChunk
-        >>> from langgraph_patch.streaming import message_from_stream
+        >>> from langgraph_patch import message_from_stream
         >>> call = {"name": "weather", "args": '{"city": "Ro', "id": "c1", "index": 0}
         >>> chunks = [AIMessageChunk("Let me see."), AIMessageChunk("", tool_call_chunks=[call])]
         >>> message = message_from_stream(chunks)
@@ -96,14 +99,15 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
         >>> message.invalid_tool_calls[0]["args"]
         '{"city": "Ro'
     """
-    arrived = list(open_stream(chunks, expected="the chunks of one message"))
+    expected = "the chunks of one message"
+    arrived = list(open_stream(chunks, expected=expected, remedy=_COLLECT))
     if len(arrived) == 1 and type(arrived[0]) is AIMessage:
         return arrived[0]
     for chunk in arrived:
         if not isinstance(chunk, AIMessageChunk):
             raise StreamError(
                 f"Expected the chunks of one message (AIMessageChunk), or one whole AIMessage and "
-                f"nothing else; got {chunk!r:.200}."
+                f"nothing else; got {short(chunk)}."
             )
     paused = ended is None and _PAUSE_REASON in _reasons(arrived)
     ended = _has_ended(arrived) if ended is None else ended
@@ -183,7 +187,7 @@ def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChun
     Examples:
         A server that sends index 0 for every call:
 
-        >>> from langgraph_patch.streaming import merge_tool_call_chunks
+        >>> from langgraph_patch import merge_tool_call_chunks
         >>> chunks = [
         ...     {"name": "weather", "args": "", "id": "c1", "index": 0},
         ...     {"name": None, "args": '{"city": "Rome"}', "id": None, "index": 0},
@@ -194,7 +198,8 @@ def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChun
         c1 weather {"city": "Rome"}
         c2 now {}
     """
-    arrived = list(open_stream(chunks, expected="an iterable of tool call chunks"))
+    expected = "an iterable of tool call chunks"
+    arrived = list(open_stream(chunks, expected=expected, remedy=_COLLECT))
     for chunk in arrived:
         _check(chunk)
     merged = [_merge_one_call(call.chunks) for call in group_call_chunks(arrived)]
@@ -209,7 +214,7 @@ def _check(chunk: object) -> None:
         if index_is_valid and all(isinstance(string, str | None) for string in strings):
             return
     raise StreamError(
-        f"{chunk!r:.200} is not a tool call chunk. Expected a dict with strings or None as name, "
+        f"{short(chunk)} is not a tool call chunk. Expected a dict with strings or None as name, "
         "args, id and type, and an integer or None as index."
     )
 

@@ -14,18 +14,23 @@ The items of a stream have these shapes:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from typing import Any, Protocol, TypeAlias
 
-from langchain_core.messages import BaseMessage, messages_from_dict
+from langchain_core.messages import AIMessage, BaseMessage, messages_from_dict
 from langgraph.checkpoint.serde.types import INTERRUPT
 
+from langgraph_patch._text import short
 from langgraph_patch.errors import StreamError
 
-_HINT = (
-    "Async streams are for asplit_stream and afinal_answers, sync ones for the functions without "
-    "the a; collect an async stream to a list for others, and await a coroutine first."
-)
 _EXPECTED_ITEM = "Expected what a graph streams with stream_mode='messages', alone or in a list"
 
 Token: TypeAlias = tuple[BaseMessage, dict[str, Any]]
@@ -35,12 +40,13 @@ Token: TypeAlias = tuple[BaseMessage, dict[str, Any]]
 # --- opening -------------------------------------------------------------------------------
 
 
-def open_stream(stream: Any, *, expected: str, asynchronous: bool = False) -> Any:
+def open_stream(stream: Any, *, expected: str, remedy: str, asynchronous: bool = False) -> Any:
     """An iterator over the stream that a caller passes.
 
     Args:
         stream: What the caller passed.
         expected: What the function expects, for the error message.
+        remedy: What to do with a stream of the other kind, for the error message.
         asynchronous: Whether it must be an async stream, and becomes an async iterator.
             Default: False.
 
@@ -48,9 +54,14 @@ def open_stream(stream: Any, *, expected: str, asynchronous: bool = False) -> An
         StreamError: If `stream` is anything else.
     """
     is_value = isinstance(stream, str | bytes | Mapping | BaseMessage)
-    if is_value or not hasattr(stream, "__aiter__" if asynchronous else "__iter__"):
-        raise StreamError(f"Expected {expected}, got {stream!r:.200}. {_HINT}")
-    return aiter(stream) if asynchronous else iter(stream)
+    is_sync, is_async = hasattr(stream, "__iter__") and not is_value, hasattr(stream, "__aiter__")
+    if is_async if asynchronous else is_sync:
+        return aiter(stream) if asynchronous else iter(stream)
+    if is_sync or is_async:
+        kind = "a sync stream" if is_sync else "an async stream"
+        raise StreamError(f"{short(stream)} is {kind}: {remedy}.")
+    awaited = " Await the coroutine first." if isinstance(stream, Awaitable) else ""
+    raise StreamError(f"Expected {expected}, got {short(stream)}.{awaited}")
 
 
 # --- the items of a stream -----------------------------------------------------------------
@@ -70,6 +81,14 @@ def mode_and_data(item: Any) -> tuple[str, Any]:
     return "messages", item
 
 
+def graph_of(item: Any) -> str:
+    """The namespace of the graph that an item of the mode `values` comes from, as a text."""
+    match item:
+        case {"ns": namespace} | (tuple() as namespace, _, _):
+            return str(namespace)
+    return str(getattr(item, "event", ""))
+
+
 def token_of(pair: object, item: object) -> Token:
     """The message and its metadata, from what the mode `messages` gives for each."""
     problem: Exception | None = None
@@ -81,7 +100,18 @@ def token_of(pair: object, item: object) -> Token:
                 return messages_from_dict([{"type": kind, "data": fields}])[0], metadata
             except (ValueError, KeyError, TypeError) as error:  # of LangChain's classes
                 problem = error
-    raise StreamError(f"{_EXPECTED_ITEM}; got {item!r:.500}.") from problem
+    raise StreamError(f"{_EXPECTED_ITEM}; got {short(item, 500)}.") from problem
+
+
+def model_messages(value: object) -> int:
+    """How many messages of models a state has, or what nodes wrote to it."""
+    if isinstance(value, BaseMessage):
+        return isinstance(value, AIMessage)
+    if isinstance(value, Mapping):
+        if isinstance(value.get("type"), str) and "content" in value:  # of a server
+            return value["type"] in ("ai", "AIMessageChunk")
+        return sum(map(model_messages, value.values()))
+    return sum(map(model_messages, value)) if isinstance(value, list) else 0
 
 
 def shows_pause(mode: str, data: object, item: object) -> bool:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from langgraph_patch._langgraph.storage import (
     task_of_namespace,
     whole_value,
 )
-from langgraph_patch._text import brief, quoted
+from langgraph_patch._text import brief, quoted, short
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.evidence.claims import is_record
@@ -62,7 +63,7 @@ def checked_address(config: RunnableConfig) -> Address:
     """
     configurable = config.get("configurable") if isinstance(config, Mapping) else None
     if not isinstance(configurable, Mapping) or configurable.get("thread_id") is None:
-        raise ThreadError(f"{quoted(config)} names no thread: expected configurable.thread_id.")
+        raise ThreadError(f"{quoted(config)} names no thread: pass {_config_for(config)}.")
     # Other keys stay: some checkpointers need more than these.
     address = Address.of({"configurable": {**configurable}})
     if task_of_namespace(address.namespace) is not None:
@@ -71,6 +72,15 @@ def checked_address(config: RunnableConfig) -> Address:
             f"so there is nothing to repair. Repair the root namespace of the thread."
         )
     return address
+
+
+def _config_for(value: object) -> str:
+    """How a config is written that names the thread that a caller may have meant."""
+    if hasattr(value, "config"):
+        return "its .config"
+    named = value.get("thread_id") if isinstance(value, Mapping) else value
+    is_shown = isinstance(named, str | int) and quoted(named) == repr(named)
+    return '{"configurable": {"thread_id": %s}}' % (json.dumps(str(named)) if is_shown else '"..."')
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +145,7 @@ def selected_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) ->
         with suppress(UnicodeEncodeError):  # no database can hold such an id
             addresses = listed(saver, thread_id)
         if not addresses:
-            raise ThreadError(f"There is no thread {thread_id!r:.200}.")
+            raise ThreadError(f"There is no thread {short(thread_id)}.")
         return addresses
 
     found = listed(saver, None) if ids is None else chain.from_iterable(map(of_thread, ids))

@@ -36,7 +36,7 @@ from langgraph_patch._langgraph.storage import (
     state_keys,
 )
 from langgraph_patch._sansio import run_sync
-from langgraph_patch._text import brief, quoted
+from langgraph_patch._text import brief, cut, quoted, short
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
@@ -123,7 +123,7 @@ def repair_thread(
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph.checkpoint.memory import InMemorySaver
         >>> from langgraph.graph import MessagesState, StateGraph
-        >>> from langgraph_patch.threads import repair_thread
+        >>> from langgraph_patch import repair_thread
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
         >>> builder = StateGraph(MessagesState)
         >>> _ = builder.add_node("model", lambda state: {"messages": [
@@ -233,9 +233,7 @@ def _check_due(base: StoredHistory, patch: Patch, on_pause: OnPause, min_age: fl
     """Check that there is something to repair, and that it may be written now."""
     activity = base.activity()
     if activity == "waiting" and on_pause == "keep":
-        raise Stopped(
-            "paused", "it waits for a human: answer it, or abandon the pause (on_pause='abandon')"
-        )
+        raise Stopped("paused", "it waits for a human: answer it, or abandon the pause")
     if not changes_history(patch):
         ends = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
         raise Stopped("paused", ends) if activity else Stopped("healthy")
@@ -243,7 +241,7 @@ def _check_due(base: StoredHistory, patch: Patch, on_pause: OnPause, min_age: fl
         raise Stopped(
             "young",
             f"its newest checkpoint is {age:.0f} s old and a tool may be running: wait until it is "
-            f"{min_age:.0f} s old, or lower min_age",
+            f"{min_age:.0f} s old, or lower the minimum age",
         )
 
 
@@ -272,7 +270,7 @@ def _check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str
         raise Stopped(
             "paused",
             f"a run of it was stopped without a recorded error, or it waits at a breakpoint, which "
-            f"only its graph shows: {PATCHED}; or abandon the pause (on_pause='abandon')",
+            f"only its graph shows: {PATCHED}; or abandon the pause",
         )
 
 
@@ -322,7 +320,7 @@ def _committed(base: StoredHistory, messages: Sequence[BaseMessage]) -> list[Bas
         for task in (*clients, *tasks):
             channel.update(task.written_to(base.messages_key))
     except Exception as error:  # any: the reducer raises for what it cannot apply
-        first = str(error).partition("\n")[0][:200]
+        first = cut(str(error).partition("\n")[0])
         raise Refused(
             f"LangGraph cannot apply what its finished tasks wrote: {type(error).__name__}: "
             f"{first} But {PATCHED}"
@@ -392,7 +390,7 @@ def _id_after(base: StoredHistory) -> str:
     new = later_checkpoint_id(base.checkpoint_id, 1)
     if new is None:
         raise Refused(
-            f"the id of its newest checkpoint, {base.checkpoint_id!r:.100}, is none of "
+            f"the id of its newest checkpoint, {short(base.checkpoint_id, 100)}, is none of "
             f"LangGraph's, so no checkpoint can be written directly behind it; {PATCHED}"
         )
     return new

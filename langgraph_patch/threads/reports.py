@@ -6,6 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from langchain_core.runnables import RunnableConfig
+
+from langgraph_patch._text import labelled
+from langgraph_patch.address import Address
 from langgraph_patch.history.changes import Change, Patch, json_value
 from langgraph_patch.view import notebook_html, report_view
 
@@ -28,8 +32,41 @@ class Refused(Stopped):
         super().__init__("refused", reason)
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Result:
+    """What was found in a history or done to it, and how that is shown."""
+
+    thread_id: str
+    namespace: str
+
+    @property
+    def config(self) -> RunnableConfig:
+        """The config that names the history, as in `repair_thread(saver, report.config)`."""
+        return Address(self.thread_id, self.namespace).config
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON values, with whole messages."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**values, "patch": values["patch"].to_dict() if values["patch"] else None}
+
+    def _label(self) -> str:
+        place = f" in {self.namespace!r}" if self.namespace else ""
+        return f"{self.thread_id!r}{place}"
+
+    def __repr__(self) -> str:
+        return labelled(self, " ")
+
+    def __rich__(self) -> Any:
+        """A table of rich."""
+        return report_view(self.to_dict())
+
+    def _repr_html_(self) -> str:
+        """The same as HTML, for notebooks."""
+        return notebook_html(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ThreadReport(_Result):
     """What a scan found in the newest checkpoint of a thread.
 
     Attributes:
@@ -53,8 +90,6 @@ class ThreadReport:
             undo it.
     """
 
-    thread_id: str
-    namespace: str
     status: ThreadStatus
     checkpoint_id: str | None = None
     age: float | None = None
@@ -73,13 +108,10 @@ class ThreadReport:
             for c in self.defects
         ]
         asks = [json_value(value) for value in self.asks]
-        return {**_values_of(self), "defects": defects, "asks": asks}
-
-    def _repr_html_(self) -> str:
-        return notebook_html(self, lambda: report_view(self.to_dict()))
+        return {**_Result.to_dict(self), "defects": defects, "asks": asks}
 
     def __str__(self) -> str:
-        return f"{_thread_label(self.thread_id, self.namespace)}: {self.status}{self._details()}"
+        return f"{self._label()}: {self.status}{self._details()}"
 
     def _details(self) -> str:
         if self.patch:
@@ -90,8 +122,8 @@ class ThreadReport:
         return f" - {self.reason}" if self.reason else ""
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadRepair:
+@dataclass(frozen=True, slots=True, repr=False)
+class ThreadRepair(_Result):
     """What a repair did to a thread, or why it did nothing.
 
     Attributes:
@@ -99,16 +131,15 @@ class ThreadRepair:
         namespace: The namespace of the graph that holds the history; `""` is the root graph.
         outcome: `repaired`; `planned` (a dry run: `patch` is what the repair would do);
             `healthy` (there is nothing to repair); or why nothing was done: `paused` (the thread
-            waits for a human), `young` (a tool may be running), `moved` (the newest checkpoint is
-            another one than expected) or `refused` (the repair would not be safe).
+            waits for a human; `on_pause="abandon"` ends that), `young` (a tool may be running;
+            `min_age` is the limit), `moved` (the newest checkpoint is another one than expected) or
+            `refused` (the repair would not be safe).
         reason: Why nothing was done; None if the outcome is `repaired`, `planned` or `healthy`.
         patch: The repaired history and the changes; None unless repaired or planned.
         before: The id of the newest checkpoint before the repair, which is still stored.
         after: The id of the checkpoint that the repair wrote; None if nothing was written.
     """
 
-    thread_id: str
-    namespace: str
     outcome: Outcome
     reason: str | None = None
     patch: Patch | None = None
@@ -120,24 +151,6 @@ class ThreadRepair:
         """Whether the thread may still be damaged, because the repair was not done."""
         return self.outcome in ("paused", "young", "moved", "refused")
 
-    def to_dict(self) -> dict[str, Any]:
-        """The repair as JSON values, with whole messages."""
-        return _values_of(self)
-
-    def _repr_html_(self) -> str:
-        return notebook_html(self, lambda: report_view(self.to_dict()))
-
     def __str__(self) -> str:
         details = self.reason or (str(self.patch) if self.patch else "")
-        label = _thread_label(self.thread_id, self.namespace)
-        return f"{label}: {self.outcome}" + (f" - {details}" if details else "")
-
-
-def _thread_label(thread_id: str, namespace: str) -> str:
-    return f"{thread_id!r} in {namespace!r}" if namespace else repr(thread_id)
-
-
-def _values_of(result: ThreadReport | ThreadRepair) -> dict[str, Any]:
-    """The fields, in their order, with the patch as JSON values."""
-    values = {each.name: getattr(result, each.name) for each in fields(result)}
-    return {**values, "patch": result.patch.to_dict() if result.patch else None}
+        return f"{self._label()}: {self.outcome}" + (f" - {details}" if details else "")

@@ -48,8 +48,9 @@ def scan_threads(
     A scan makes one query for each history. Older checkpoints are read only if one is damaged.
 
     Args:
-        saver: The checkpointer, synchronous. It is only read. For the threads of a LangGraph
-            Server: the client (`langgraph_sdk.get_sync_client`).
+        saver: The checkpointer, synchronous. It is only read. `open_database` opens the one of a
+            file or a URI. For the threads of a LangGraph Server: the client
+            (`langgraph_sdk.get_sync_client`).
         messages_key: The state key of the history. Default: `"messages"`.
         thread_ids: The ids of the threads to report on; needed if the checkpointer cannot list its
             threads. Default: all threads.
@@ -73,7 +74,7 @@ def scan_threads(
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph.checkpoint.memory import InMemorySaver
         >>> from langgraph.graph import MessagesState, StateGraph
-        >>> from langgraph_patch.threads import scan_threads
+        >>> from langgraph_patch import scan_threads
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
         >>> builder = StateGraph(MessagesState)
         >>> _ = builder.add_node("model", lambda state: {"messages": [

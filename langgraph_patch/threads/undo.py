@@ -45,7 +45,7 @@ def undo_repair(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> str:
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph.checkpoint.sqlite import SqliteSaver
         >>> from langgraph.graph import MessagesState, StateGraph
-        >>> from langgraph_patch.threads import repair_thread, undo_repair
+        >>> from langgraph_patch import repair_thread, undo_repair
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
         >>> builder = StateGraph(MessagesState)
         >>> _ = builder.add_node("model", lambda state: {"messages": [

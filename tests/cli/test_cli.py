@@ -3,12 +3,13 @@
 import io
 import json
 import re
+import shlex
 import shutil
 import signal
 import sqlite3
 import sys
 import time
-from collections import Counter
+from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
@@ -22,9 +23,9 @@ import langgraph_patch
 from kit import calls
 from langgraph_patch import patch_messages, threads
 from langgraph_patch.cli import commands, main, output
-from langgraph_patch.cli.output import count_report, database_name, summary
+from langgraph_patch.cli.output import Counts, database_name, next_command, summary
 from langgraph_patch.history.findings import Finding
-from langgraph_patch.threads import ThreadReport, open_database, repair_thread
+from langgraph_patch.threads import ThreadReport, open_database, repair_thread, scan_threads
 from langgraph_patch.threads.read import StoredHistory
 from langgraph_patch.threads.scan import scan_selected
 from support.databases import execute, rows_of
@@ -33,7 +34,7 @@ from support.stored_threads import MAIL, WIRE, stored, thread, write
 YES = ("--apply", "--yes")
 APPLY = (*YES, "--min-age", 0)
 REPAIRS = "recovers result of mail; placeholder for wire (awaiting_input)"
-WAITS = "it waits for a human: answer it, or abandon the pause (--on-pause abandon)"
+WAITS = "it waits for a human: answer it, or abandon the pause"
 
 
 class Own(JsonPlusSerializer):
@@ -238,9 +239,9 @@ def test_the_totals_of_a_scan_by_cause():
     """A thread counts once for each kind of change."""
 
     def found_in(*reports):
-        found = Counter()
+        found = Counts()
         for report in reports:
-            count_report(found, report)
+            found.add(report)
         return summary(found)
 
     def damaged(*history, **options):
@@ -314,6 +315,56 @@ def test_a_line_says_at_times_how_far_a_scan_is(cli, path, monkeypatch):
     ]
 
 
+def test_a_bar_is_for_a_terminal_that_nothing_else_is_printed_on(cli, path, monkeypatch):
+    """A log has no code of a terminal, also with FORCE_COLOR; no spinner stands before a line."""
+    repair = ("repair", path, "--all", "--min-age", 0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert "\x1b" not in cli(*repair)[2]
+    for stdout, option, has_bar in (
+        *((True, "--diff", False), (True, "--json", False), (True, "--quiet", False)),
+        *((False, "--diff", True), (False, "--json", True), (True, "--recover", True)),
+    ):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda it=stdout: it, raising=False)
+        arguments = [each for each in (option,) if each != "--recover"]
+        assert ("\x1b[?25l" in cli(*repair, *arguments)[2]) == has_bar, option
+
+
+def test_a_next_command_can_be_pasted(cli, path, tmp_path, monkeypatch):
+    """It has the database and the threads of this command, but no password and no odd id."""
+
+    def following(*arguments, name=path):
+        err = cli(arguments[0], name, *arguments[1:])[2]
+        return re.findall(r"langgraph-patch ((?!.*langgraph-patch ).*)$", err, re.MULTILINE)
+
+    assert following("scan") == [f"show {path} broken", f"repair {path} --all"]
+    assert following("show", "broken") == [f"repair {path} broken"]
+    assert following("scan", "broken", "paused")[1] == f"repair {path} broken paused"
+    chosen = ("--thread=b*", "--since=90min", "--status=damaged")
+    serde = f"--serde={__file__}:SERDE"
+    for options, expected in ((chosen, chosen), ((serde,), ("--all", serde))):
+        repair = shlex.split(following("scan", *options)[1])
+        assert repair == ["repair", path, *expected]
+        assert cli(*repair, "--min-age", 0)[0] == 1
+    monkeypatch.setenv("DBURL", path)
+    assert following("scan", name="env:DBURL")[1] == "repair env:DBURL --all"
+    spaced = shutil.copy(path, tmp_path / "my threads.sqlite")
+    assert following("scan", name=str(spaced))[1] == f"repair '{spaced}' --all"
+    with SqliteSaver.from_conn_string(str(spaced)) as saver:
+        stored("abandoned", saver=saver, thread_id="-a\x1b")
+    assert following("scan", name=str(spaced))[0] == f"show '{spaced}' THREAD"
+    options = Namespace(named="postgresql://u:Zx9secret@h/db", ids=["1"], serde=None)
+    assert next_command(options, "undo") == "langgraph-patch undo DB 1"
+    err = cli("repair", path, "--all", *APPLY)[2]
+    [undo] = re.findall("langgraph-patch (undo .*)$", err, re.MULTILINE)
+    assert cli(*undo.split(), *YES)[0] == 0
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = cli("scan", path)[2].replace("\x1b[2K", "").splitlines()
+    assert f"  langgraph-patch repair {path} --all" in lines  # whole, on a line of its own
+
+
 def test_the_exit_codes_of_a_scan(cli, path):
     """0 if nothing is damaged, 1 for damage; 3 for what cannot be read comes first, and says so."""
     execute(path, "UPDATE checkpoints SET type = 'own' WHERE thread_id = 'healthy'")
@@ -355,7 +406,7 @@ def test_a_command_that_ends_early_prints_what_was_done(error, code, cli, path, 
     """The totals and the table up to then are printed."""
     last = f"{path!r}: disk I/O error. Is it" if code == 2 else "stopped by Ctrl-C."
     with monkeypatch.context() as patch:
-        patch.setattr(commands, "count_report", raising(count_report, error, "id='healthy'"))
+        patch.setattr(Counts, "add", raising(Counts.add, error, "'healthy': healthy"))
         found, out, err = cli("scan", path)
     assert (found, ids_in(out)) == (code, ["broken"])
     assert "1 of 1 histories is damaged" in err
@@ -479,7 +530,8 @@ def test_hostile_text_is_shown_as_text(cli, tmp_path):
         code, out, err = cli(arguments[0], path, *arguments[1:])
         assert (code, "[red]x[/red]" in out) == (3 if "repair" in arguments else 1, True)
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]|^fake", out + err, re.MULTILINE)
-        assert {line.count("\t") for line in out.splitlines() if "show" not in arguments} <= {0, 4}
+        tabs = {line.count("\t") for line in out.splitlines() if "show" not in arguments}
+        assert tabs <= {0, 3, 4}
 
 
 def test_show_writes_a_page(cli, path, tmp_path):
@@ -519,7 +571,7 @@ def test_repair_is_a_dry_run_unless_applied(cli, path):
     before = rows_of(path)
     code, out, err = cli("repair", path, "--all", "--min-age", 0)
     assert code == 1
-    expected = [["broken", "planned", "", "", REPAIRS], ["paused", "paused", "", WAITS, ""]]
+    expected = [["broken", "planned", "", REPAIRS], ["paused", "paused", WAITS, ""]]
     assert rows_in(out) == expected
     assert "1 healthy, 1 paused, 1 planned (nothing was written)." in err
     assert err.endswith("next for planned: add --apply to write.\n")
@@ -538,7 +590,7 @@ def test_repair_apply_repairs_and_a_second_scan_is_clean(cli, path):
     code, out, err = cli("repair", path, "--all", *APPLY)
     assert (code, outcomes_in(out)) == (0, {"broken": "repaired", "paused": "paused"})
     assert "1 healthy, 1 paused, 1 repaired.\n" in err
-    assert "next for repaired: `undo DB THREAD` or `undo DB --all`" in err
+    assert err.endswith(f"this takes it back (add --apply): langgraph-patch undo {path} --all\n")
     assert cli("scan", path)[0] == 0
     with SqliteSaver.from_conn_string(path) as saver:
         broken, paused = agent(saver, "broken"), agent(saver, "paused")
@@ -557,7 +609,8 @@ def test_a_human_confirms_what_is_written(cli, path, monkeypatch):
         typing.isatty = lambda: True
         monkeypatch.setattr(sys, "stdin", typing)
         found, _, err = cli(*how)
-        assert err.startswith(f"write 1 repair to {path}? [y/N] ")
+        causes = "1 with recoverable results, 1 awaiting_input"
+        assert err.startswith(f"write 1 repair to {path} ({causes})? [y/N] ")
         assert (found, "nothing was written." in err) == (code, code == 1)
     monkeypatch.setattr(sys, "stdin", None)  # there is nothing to ask: only a pause is left
     assert cli(*how)[0] == 0
@@ -592,10 +645,10 @@ def test_an_unexpected_error_is_one_line(cli, path, monkeypatch):
         with pytest.raises(ZeroDivisionError):
             main(["repair", path, "--all", "--debug"])
     assert (code, outcomes_in(out)) == (3, {"broken": "repaired", "paused": "refused"})
-    assert rows_in(out)[1][3] == "ZeroDivisionError: oh"
+    assert rows_in(out)[1][2] == "ZeroDivisionError: oh"
     assert "next for refused: its line says why; or deploy with_patching(graph)" in err
-    failing = raising(count_report, ZeroDivisionError("oh"), "thread_id='healthy'")
-    monkeypatch.setattr(commands, "count_report", failing)
+    failing = raising(Counts.add, ZeroDivisionError("oh"), "'healthy': healthy")
+    monkeypatch.setattr(Counts, "add", failing)
     last = "langgraph-patch: ZeroDivisionError: oh (see --debug)."
     assert cli("scan", path)[2].splitlines()[-1] == last
     with pytest.raises(ZeroDivisionError):
@@ -635,6 +688,8 @@ def test_repair_refuses_what_it_would_flatten_unless_trusted(cli, path):
 def test_undo_takes_back_what_a_repair_wrote_and_nothing_else(cli, path):
     """A dry run first; the rows are those before; a thread that went on, or was never repaired."""
     before, how = rows_of(path), ("repair", path, "--all", *APPLY, "--on-pause", "abandon")
+    with open_database(path) as saver:
+        old = {each.thread_id: each.checkpoint_id for each in scan_threads(saver)}
     assert cli(*how)[0] == 0
     after = rows_of(path)
     assert after != before
@@ -645,7 +700,7 @@ def test_undo_takes_back_what_a_repair_wrote_and_nothing_else(cli, path):
     assert rows_of(path) == after
     code, out, err = cli("undo", path, "--all", *YES)
     assert (code, outcomes_in(out)) == (0, {"broken": "undone", "paused": "undone"})
-    assert all(row[3].startswith("back to checkpoint 1") for row in rows_in(out))
+    assert all(row[2:] == ["", f"checkpoint {old[row[0]]}"] for row in rows_in(out))
     assert err == "langgraph-patch: 2 undone.\n"
     assert rows_of(path) == before
     nothing = "langgraph-patch: no thread has a repair to undo.\n"
@@ -659,6 +714,8 @@ def test_undo_takes_back_what_a_repair_wrote_and_nothing_else(cli, path):
     lines = [json.loads(line) for line in out.splitlines()]
     assert [line["thread_id"] for line in lines] == ["healthy", "paused"]
     assert all("no repair wrote its newest checkpoint" in line["reason"] for line in lines)
+    step = "its line says why; undo deletes only what repair wrote, while nothing follows it."
+    assert err.endswith(f"next for refused: {step}\n")
     assert cli("undo", path, "broken", *YES)[0] == 0
     assert ids_in(cli("scan", path)[1]) == ["broken"]
 

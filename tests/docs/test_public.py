@@ -1,12 +1,10 @@
 """What the package offers: its names, their reference, and their types."""
 
 import ast
-import importlib
 import inspect
 import re
 import runpy
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,32 +13,44 @@ import langgraph_patch
 from langgraph_patch import errors, middleware, streaming, threads
 from support.paths import PAGES, ROOT, TESTS
 
-MODULES = {"lp": langgraph_patch, "streaming": streaming, "threads": threads}
-PUBLIC = {name: getattr(module, name) for module in MODULES.values() for name in module.__all__}
-PUBLIC["PatchToolCallsMiddleware"] = middleware.PatchToolCallsMiddleware
+NAMES = [*langgraph_patch.__all__, *middleware.__all__]  # `import *` must not need an extra
+PUBLIC = {name: getattr(langgraph_patch, name) for name in NAMES}
 REFERENCE = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
 
 
-def test_all_is_every_public_name():
-    """`__all__` equals the public names of the package; each is found when it is used."""
-    listed = langgraph_patch.__all__
-    assert set(listed) <= set(dir(langgraph_patch))
-    for name in listed:
-        assert getattr(langgraph_patch, name) is vars(langgraph_patch)[name]
+def test_every_public_name_is_at_the_top_level():
+    """`__all__` and `dir()` list each, it is loaded when it is used, and is that of its module."""
+    source = ast.parse(inspect.getsource(langgraph_patch))
+    imported = [each for each in ast.walk(source) if isinstance(each, ast.ImportFrom)]
+    typed = {name.name: each.module for each in imported for name in each.names}
+    places = vars(langgraph_patch)["_MODULES"].items()
+    assert {name: f"langgraph_patch.{place}" for name, place in places} == typed
+    assert sorted(typed) == sorted(NAMES)
+    assert set(NAMES) <= set(dir(langgraph_patch))
+    for module in (errors, middleware, streaming, threads):
+        assert set(module.__all__) <= {*NAMES}
+        assert all(getattr(module, name) is PUBLIC[name] for name in module.__all__)
+    assert all(vars(langgraph_patch)[name] is value for name, value in PUBLIC.items())
     with pytest.raises(AttributeError, match="'langgraph_patch' has no attribute 'no_such_name'"):
         langgraph_patch.no_such_name  # noqa: B018 - it raises
-    values = vars(langgraph_patch).items()
-    named = {name for name, value in values if not isinstance(value, ModuleType)}
-    assert set(listed) == {name for name in named if not name.startswith("_")}
 
 
-def test_a_name_of_another_module_is_hinted_at():
-    """A user who looks for a public name at the top level learns where it is."""
-    for name in PUBLIC.keys() - {*langgraph_patch.__all__}:
-        with pytest.raises(AttributeError, match=f"'{name}': it is in (.+)$") as raised:
-            getattr(langgraph_patch, name)
-        module = importlib.import_module(str(raised.value).rpartition(" ")[2])
-        assert getattr(module, name) is PUBLIC[name]
+def test_what_is_public_and_no_more_is_in_all():
+    """A module's own public names are listed: what it imports is not offered."""
+    for module in (errors, middleware):
+        classes = (each for each in vars(module).values() if inspect.isclass(each))
+        own = {each.__name__ for each in classes if each.__module__ == module.__name__}
+        assert {name for name in own if name[0] != "_"} == set(module.__all__)
+
+
+def test_a_docstring_cites_a_page_by_its_url():
+    """Pages are not installed; each is where the Documentation of the project is."""
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    base = re.search(r'^Documentation = "(.*/)index\.md"$', project, re.MULTILINE)[1]
+    sources = [file.read_text("utf-8") for file in (ROOT / "langgraph_patch").rglob("*.py")]
+    cited = [found for text in sources for found in re.findall(r"\S*docs/pages/\S*?\.md", text)]
+    assert cited
+    assert {each.removeprefix(base).removesuffix(".md") for each in cited} <= PAGES.keys()
 
 
 @pytest.mark.parametrize("name", sorted(REFERENCE["PAGES"]))
@@ -54,9 +64,7 @@ def test_every_public_name_and_option_is_in_the_reference():
     text = "".join(REFERENCE["page"](name) for name in REFERENCE["PAGES"])
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE))
     documented = {*sections, *re.findall(r"[|`]-- (\w+)", text), "PatchError"}
-    classes = (each for each in vars(errors).values() if inspect.isclass(each))
-    raised = {each.__name__ for each in classes if each.__module__ == errors.__name__}
-    assert PUBLIC.keys() | raised <= documented
+    assert PUBLIC.keys() <= documented
     for name, value in PUBLIC.items():
         if inspect.isfunction(value) or "```py\n" + name + "(" in sections.get(name, ""):
             for option in inspect.signature(value).parameters:
@@ -94,5 +102,4 @@ def test_the_users_file_uses_every_public_name():
     """No name is public and has no stated type: a strict type checker reads this file."""
     file = TESTS / "support" / "typed_user.py"
     used = {ast.unparse(n) for n in ast.walk(ast.parse(file.read_text("utf-8")))}
-    for name, module in MODULES.items():
-        assert {each for each in module.__all__ if f"{name}.{each}" not in used} == set()
+    assert [name for name in PUBLIC if f"lp.{name}" not in used] == []

@@ -109,7 +109,7 @@ def test_what_is_no_model_is_refused(value):
     expected = rf"is a {type(value).__name__}: expected a chat model, or what bind_tools.*"
     with pytest.raises(OptionError, match=expected + r"prompt \| patch_model\(model\)") as error:
         patch_model(value)
-    assert str(error.value).startswith(f"model={value!r:.200}")
+    assert str(error.value).startswith(f"model={value!r:.199}")
 
 
 def test_a_patched_model_behind_a_prompt():

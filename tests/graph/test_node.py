@@ -416,6 +416,14 @@ def test_a_key_that_the_state_does_not_have():
         PatchNode(messages_key=3)
 
 
+def test_the_repr_of_a_patch_node():
+    """It shows the options that are no defaults, cut."""
+    assert repr(patch_node) == "PatchNode()"
+    own = PatchNode(messages_key="chat", recover=False, placeholder="x" * 90)
+    text = f"'{'x' * 28}…"
+    assert repr(own) == f"PatchNode(placeholder={text}, messages_key='chat', recover=False)"
+
+
 def beside(_: Any, __: Any, saver: Any) -> Any:
     """A patch node that starts together with another node."""
     builder = StateGraph(MessagesState).add_node("patch", PatchNode()).add_node("model", answering)

@@ -269,14 +269,17 @@ def chat(text: str) -> str:
     return text
 
 
+ADDED = "a node called 'patch_tool_calls', and with_patching adds one of this name"
+WITH_NODE = plain("agent").add_node("patch_tool_calls", patch_node)
 BARE_LIST = plain("agent", state=Annotated[list[AnyMessage], add_messages])
 
 
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (with_patching(plain("agent").compile()), "'patch_tool_calls' already.*needs another one"),
-        (plain("patch_tool_calls"), "'patch_tool_calls' already.*needs another one"),
+        (with_patching(plain("agent").compile()), f"{ADDED}: the graph is patched already, so "),
+        (plain("patch_tool_calls"), f"{ADDED}: give yours another name"),
+        (WITH_NODE, f"{ADDED}: leave out your patch node and its edges, or with_patching"),
         (
             plain("agent").compile().with_retry(),
             "RunnableRetry: expected a StateGraph.*patch_model",
@@ -287,7 +290,7 @@ BARE_LIST = plain("agent", state=Annotated[list[AnyMessage], add_messages])
     ],
 )
 def test_something_that_is_no_graph_to_patch(graph: Any, message: str):
-    """Patched twice, a node of that name, bound, an entrypoint, a bare list: it says what to do."""
+    """Patched twice, a node of that name, bound, an entrypoint, a bare list: the way out."""
     with pytest.raises(GraphError, match=message) as caught:
         with_patching(graph)
     assert isinstance(caught.value, PatchError)

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from kit import BARE, Agent, above, calls, lines, model_node, patched
 from langgraph_patch import is_placeholder
+from langgraph_patch.graph import writing
 from langgraph_patch.graph.wrapping import replace_tool_node, tool_node_in
 
 TWO = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
@@ -99,8 +100,9 @@ class Dicts(TypedDict):
     messages: Annotated[list[Any], operator.add]
 
 
-def test_a_history_of_dicts_stays_one():
-    """A10: it is left alone: the node reads `m["role"]`, in a damaged turn and in later ones."""
+def test_a_history_of_dicts_stays_one(caplog: pytest.LogCaptureFixture):
+    """It is left alone, in a damaged turn and in later ones; one WARNING says why."""
+    writing.warn_of_dicts.cache_clear()
     seen: list[list[str]] = []
 
     def node(state: Any) -> Any:
@@ -116,6 +118,9 @@ def test_a_history_of_dicts_stays_one():
         damage = []
     assert seen == [["assistant", "user"], ["assistant", "user", "assistant", "user"]]
     assert all(isinstance(message, dict) for message in it.history)
+    [warning] = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert "the state key 'messages' holds plain dicts" in warning
+    assert "add_messages" in warning
 
 
 @pytest.mark.parametrize(("inside", "asynchronous"), [(False, True), (True, False)])

@@ -41,6 +41,15 @@ def test_a_patch_is_a_value():
     assert str(restored) == "restored AIMessage 'a1'"
 
 
+def test_a_repr_is_short():
+    """In a REPL a patch is one line, whatever it holds; a notebook has its table."""
+    patch = patch_messages([ai("c1", id="a1"), H("x" * 1000)])
+    assert repr(patch) == "<Patch: inserted 't' 'c1' (unknown)>"
+    assert repr(patch.changes) == "(<Change: inserted 't' 'c1' (unknown)>,)"
+    long = repr(patch_messages([ai(*(f"c{number}" for number in range(99)))]))
+    assert (len(long), long[-2:], "\n" in long) == (199, "…>", False)
+
+
 def test_dicts_and_tuples_are_messages():
     """What LangGraph accepts as messages is repaired; a valid history comes back converted."""
     call = {"role": "assistant", "content": "", "tool_calls": [call_of("t", "c1")]}
@@ -104,7 +113,9 @@ NO_MESSAGE = r", the item with index {} of {}, is no message: expected a list of
 def test_what_is_no_history_is_refused():
     """The error is a `TypeError` of the package; it shows the value, if that is short."""
     for value, words in (
-        *((None, f"None{NO_LIST}"), (b"hi", f"b'hi'{NO_LIST}"), ({"messages": []}, NO_LIST)),
+        *((None, f"None{NO_LIST}"), (b"hi", f"b'hi'{NO_LIST}"), ({"content": "x"}, NO_LIST)),
+        ({"messages": [H("x" * 300)]}, r"xxx… is no list of messages: pass state\['messages'\]\.$"),
+        (patch_messages([]), r"^<Patch: nothing to repair> is no list .* pass its \.messages\.$"),
         *(((7,), "^7" + NO_MESSAGE.format(0, 1)), ("x" * 10_000, NO_LIST)),
         (["x", "y" * 10_000, 7], "^7" + NO_MESSAGE.format(2, 3)),
     ):

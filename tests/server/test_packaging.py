@@ -93,12 +93,15 @@ def test_the_wheel_works_where_nothing_else_of_the_checkout_is(wheel, tmp_path):
 # --- what an import loads, in a process of its own -----------------------------------------
 
 LOADED = """
-import sys, langgraph.graph
+import sys, langgraph_patch
+light = {each.partition(".")[0] for each in sys.modules}
+assert light.isdisjoint(("langgraph", "langchain_core", "pydantic"))
+import langgraph.graph
 before = {*sys.modules}  # LangGraph loads rich, where it is installed
 
 import langgraph_patch.streaming
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph_patch import *
+from langgraph_patch import patch_messages, patch_model, patch_node, with_patching
 builder = StateGraph(MessagesState).add_node("model", lambda state: None)
 graph = builder.add_edge(START, "model").compile()
 assert "patch_tool_calls" in with_patching(graph).nodes
@@ -106,13 +109,12 @@ later = "rich langchain psycopg langgraph_patch.threads langgraph_patch.view lan
 print({*later.split(), "langgraph_patch.cli.demo"} & ({*sys.modules} - before))
 
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph_patch.threads import scan_threads
+from langgraph_patch import scan_threads
 assert list(scan_threads(InMemorySaver())) == []
 print({"sqlite3", "langgraph.checkpoint.sqlite", "aiosqlite"} & ({*sys.modules} - before))
 """
 MISSING = """
 import sys
-from importlib import import_module
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
@@ -120,16 +122,15 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Missing())
-from langgraph_patch import patch_messages
+import langgraph_patch
+from langgraph_patch import *
 from langgraph_patch.cli import main
-from langgraph_patch.errors import OptionError
-from langgraph_patch.threads import open_database
 from langgraph_patch.view import notebook_html
 
 print(patch_messages([])._repr_html_())
-print(notebook_html("<b>\\x1b", None))
+print(notebook_html("<b>\\x1b"))
 for use in (
-    lambda: import_module("langgraph_patch.middleware"),
+    lambda: langgraph_patch.PatchToolCallsMiddleware,
     lambda: open_database("postgresql://host/name").__enter__(),
 ):
     try:

@@ -269,6 +269,40 @@ def test_the_mode_of_a_server_that_repeats_the_text_is_a_clear_error():
         answers([("messages/partial", [{"type": "ai", "content": "So"}])])
 
 
+LACKING = {
+    "updates": {"stream_mode": ["updates"]},
+    "values": {"stream_mode": ["values"]},
+    "values of graphs": {"stream_mode": ["custom", "values"], "subgraphs": True},
+    "v2": {"stream_mode": "updates", "version": "v2"},
+}
+
+
+@pytest.mark.parametrize("shape", LACKING)
+def test_a_stream_without_the_mode_messages_is_an_error(io, shape):
+    """A model has answered, and nothing can be shown of it; other items come before the error."""
+    graph = StateGraph(MessagesState).add_node("agent", model_node(StrictModel()))
+    patched = with_patching(graph.set_entry_point("agent").compile())
+    shown = io.answers(io.stream(patched, INPUT, **LACKING[shape]), other_modes=True)
+    assert next(shown)
+    with pytest.raises(StreamError, match="no item of the mode 'messages': stream with "):
+        list(shown)
+
+
+def test_a_run_without_an_answer_is_no_error():
+    """Nothing was written by a model, whatever the history has."""
+    old = {"messages": [AIMessage("old")]}
+    for items in (
+        [("values", old), ("updates", {"node": None}), ("values", old)],
+        [(("a:1",), "values", {"messages": []}), (("b:1",), "values", old)],
+        [("custom", old), ("updates", {"__interrupt__": ()})],
+        [part("metadata", {}), part("values", {"messages": [{"type": "ai", "content": "old"}]})],
+    ):
+        assert answers(items) == []
+    wrote = part("updates", {"agent": {"messages": [{"type": "ai", "content": "new"}]}})
+    with pytest.raises(StreamError, match=r"mode 'updates' .* for a server"):
+        answers([wrote])
+
+
 @pytest.mark.parametrize("event", ["messages|agent:1", "messages-tuple"])
 def test_a_message_of_a_server_is_a_dict(event):
     """As `messages-tuple` gives it: the answer is a message of LangChain's."""

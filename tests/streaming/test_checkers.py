@@ -205,11 +205,12 @@ def test_a_value_that_is_no_stream_is_a_clear_error(io, wrong):
     ):
         with pytest.raises(StreamError) as raised:
             function(wrong)
-        assert str(raised.value).startswith(f"Expected {expected}, got {wrong!r:.200}. ")
+        cut = repr(wrong) if len(repr(wrong)) <= 200 else f"{wrong!r:.199}…"
+        assert str(raised.value) == f"Expected {expected}, got {cut}."
 
 
 def test_the_error_for_the_other_kind_of_stream_names_the_functions(io):
-    """A sync stream, an async one, and what was not awaited."""
+    """One sentence for a sync stream, one for an async one, and what was not awaited."""
 
     async def stream() -> Any:
         yield START
@@ -219,8 +220,10 @@ def test_the_error_for_the_other_kind_of_stream_names_the_functions(io):
 
     coroutine = later()
     other = iter([START]) if io.asynchronous else stream()
-    for function in (io.split, io.answers):
-        for wrong in (other, coroutine):
-            with pytest.raises(StreamError, match=r"asplit_stream and afinal_answers, .* await"):
-                function(wrong)
+    kind, a = ("a sync", "") if io.asynchronous else ("an async", "a")
+    for function, name in ((io.split, "split_stream"), (io.answers, "final_answers")):
+        with pytest.raises(StreamError, match=rf"> is {kind} stream: use {a}{name}\.$"):
+            function(other)
+        with pytest.raises(StreamError, match=r"got <coroutine .* Await the coroutine first\.$"):
+            function(coroutine)
     coroutine.close()

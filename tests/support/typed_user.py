@@ -19,12 +19,9 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph_sdk import get_sync_client
 
 import langgraph_patch as lp
-from langgraph_patch import errors, streaming, threads
 from langgraph_patch.graph.model import PatchedModel
 from langgraph_patch.history.changes import ChangeKind, DefectKind
-from langgraph_patch.history.fields import PLACEHOLDER_KEY
-from langgraph_patch.history.findings import Cause, Evidence, Finding
-from langgraph_patch.middleware import PatchToolCallsMiddleware
+from langgraph_patch.history.findings import Cause
 
 AnyGraph = CompiledStateGraph[Any, Any, Any, Any]
 Saver = BaseCheckpointSaver[str]
@@ -33,7 +30,8 @@ Saver = BaseCheckpointSaver[str]
 def patches(history: list[BaseMessage], real: ToolMessage) -> None:
     """A list of messages goes in, also of tuples and dicts; a patch with typed parts comes out."""
     lp.patch_messages([("human", "hello"), {"role": "assistant", "content": "hi"}])
-    evidence: Evidence = {(0, 0): Finding(result=real), (0, 1): Finding("failed", error="no money")}
+    failed = lp.Finding("failed", error="no money")
+    evidence: lp.Evidence = {(0, 0): lp.Finding(result=real), (0, 1): failed}
     patch = assert_type(lp.patch_messages(history, evidence=evidence), lp.Patch)
     assert_type((patch.messages, patch.before), tuple[list[BaseMessage], list[BaseMessage]])
     assert_type((patch.changes, patch.to_dict()), tuple[tuple[lp.Change, ...], dict[str, Any]])
@@ -53,17 +51,19 @@ def placeholders(history: list[BaseMessage]) -> None:
     lp.set_language("zh")
     lp.patch_messages(history, placeholder="nobody knows")
     lp.patch_messages(history, placeholder={"unknown": "nobody knows"})
-    lp.patch_messages(history, placeholder=text)
+    forms: list[lp.Placeholder] = ["nobody knows", text]
+    lp.patch_messages(history, placeholder=forms[1])
     lp.patch_messages(history, placeholder=lambda call: ToolMessage("?", tool_call_id=call.name))
     assert_type(lp.is_placeholder(history[0]), bool)
-    assert_type(PLACEHOLDER_KEY, Literal["langgraph_patch"])
+    assert_type(lp.PLACEHOLDER_KEY, Literal["langgraph_patch"])
     lp.set_language("de")  # type: ignore[arg-type]
     lp.patch_messages(history, language="de")  # type: ignore[call-arg]
     lp.patch_messages(history, placeholder={"stopped": "no such cause"})  # type: ignore[dict-item]
     lp.patch_messages(history, placeholder=len)  # type: ignore[arg-type]
     lp.patch_messages(history, "nobody knows")  # type: ignore[call-arg]
     lp.patch_messages(history).messages = []  # type: ignore[misc]
-    Finding("stopped")  # type: ignore[arg-type]
+    lp.Finding("stopped")  # type: ignore[arg-type]
+    lp.no_such_name  # type: ignore[attr-defined] # noqa: B018
 
 
 def node(state: MessagesState) -> dict[str, Any]:
@@ -75,6 +75,10 @@ def log(patch: lp.Patch, config: RunnableConfig) -> None:
     """Write a repair down."""
 
 
+def look_up(call: lp.DanglingCall) -> str | None:
+    """Ask the service what became of a call."""
+
+
 def graphs(saver: Saver, chat_model: BaseChatModel) -> None:
     """Builder in, builder out; compiled in, compiled out: with the types that they have."""
     builder = StateGraph(MessagesState).add_node("model", node).add_edge(START, "model")
@@ -83,14 +87,19 @@ def graphs(saver: Saver, chat_model: BaseChatModel) -> None:
     same.add_node("again", lp.PatchNode(messages_key="messages", recover="required", on_patch=log))
     graph = same.compile(checkpointer=saver)
     lp.with_patching(graph, model_node=["model"], messages_key="messages")
+    recover: lp.Recover = "required"
+    on_patch: lp.OnPatch = log
+    reconcile: dict[str, lp.Lookup] = {"wire": look_up}
+    lp.with_patching(graph, recover=recover, on_patch=on_patch, reconcile=reconcile)
+    assert_type(lp.EVENT, Literal["langgraph_patch"])
     compiled = lp.with_patching(graph, recover=False, placeholder=text, on_patch=log)
     assert_type(compiled, CompiledStateGraph[MessagesState, None, MessagesState, MessagesState])
-    agent = create_agent(chat_model, middleware=[PatchToolCallsMiddleware(recover=False)])
+    agent = create_agent(chat_model, middleware=[lp.PatchToolCallsMiddleware(recover=False)])
     lp.with_patching(agent).invoke({"messages": []})
     assert_type(lp.patch_model(chat_model), PatchedModel)
     lp.with_patching("model")  # type: ignore[type-var]
     lp.PatchNode(recover="always")  # type: ignore[arg-type]
-    PatchToolCallsMiddleware(recover="always")  # type: ignore[arg-type]
+    lp.PatchToolCallsMiddleware(recover="always")  # type: ignore[arg-type]
     lp.patch_model(chat_model, recover="always")  # type: ignore[arg-type]
 
 
@@ -103,61 +112,64 @@ def keys(runtime: ToolRuntime[None, dict[str, Any]], config: RunnableConfig) -> 
 
 def stored(graph: AnyGraph, config: RunnableConfig, saver: Saver) -> None:
     """A scan is an iterator of reports; a repair is a value that can be undone."""
-    reports = threads.scan_threads(saver, messages_key="messages", thread_ids=["1"])
-    for report in assert_type(reports, Iterator[threads.ThreadReport]):
+    reports = lp.scan_threads(saver, messages_key="messages", thread_ids=["1"])
+    for report in assert_type(reports, Iterator[lp.ThreadReport]):
         assert_type((report.defects, report.age), tuple[tuple[lp.Change, ...], float | None])
         assert_type((report.patch, report.to_dict()), tuple[lp.Patch | None, dict[str, Any]])
-    repair = threads.repair_thread(saver, config, on_pause="abandon", min_age=0, placeholder=text)
-    assert_type(repair, threads.ThreadRepair)
+        assert_type(report.config, RunnableConfig)
+    repair = lp.repair_thread(saver, config, on_pause="abandon", min_age=0, placeholder=text)
+    assert_type(repair, lp.ThreadRepair)
     assert_type((repair.skipped, repair.patch), tuple[bool, lp.Patch | None])
-    assert_type(threads.undo_repair(saver, config), str)
-    threads.scan_threads(get_sync_client())
-    with threads.open_database("threads.sqlite", write=True, trust=[("app", "User")]) as opened:
+    assert_type(lp.undo_repair(saver, config), str)
+    lp.scan_threads(get_sync_client())
+    with lp.open_database("threads.sqlite", write=True, trust=[("app", "User")]) as opened:
         assert_type(opened, BaseCheckpointSaver[Any])
-    threads.repair_thread(saver, config, on_pause="drop")  # type: ignore[arg-type]
-    threads.repair_thread(graph, config)  # type: ignore[arg-type]
+    lp.repair_thread(saver, config, on_pause="drop")  # type: ignore[arg-type]
+    lp.repair_thread(graph, config)  # type: ignore[arg-type]
 
 
-def mine(turn: streaming.Turn) -> bool | None:
+def mine(turn: lp.Turn) -> bool | None:
     """A checker of one's own."""
-    assert_type((turn.checker, turn.answer), tuple[streaming.Checker, bool | None])
-    return streaming.full_stream_checker(turn)
+    assert_type((turn.checker, turn.answer), tuple[lp.Checker, bool | None])
+    return lp.full_stream_checker(turn)
 
 
 def streams(chat_model: BaseChatModel, graph: AnyGraph) -> None:
     """Whether a turn calls tools, and its chunks; final answers; what is left of a cut stream."""
-    for checker in (streaming.first_chunk_checker, streaming.full_stream_checker, mine):
-        calls_tools, chunks = streaming.split_stream(chat_model.stream("hello"), checker=checker)
+    for checker in (lp.first_chunk_checker, lp.full_stream_checker, mine):
+        calls_tools, chunks = lp.split_stream(chat_model.stream("hello"), checker=checker)
         cut = assert_type(list(chunks), list[AIMessageChunk])
         chunks.close()
     assert_type(calls_tools, bool)
-    answers = streaming.final_answers(graph.stream({}, stream_mode="messages"), checker=mine)
+    answers = lp.final_answers(graph.stream({}, stream_mode="messages"), checker=mine)
     assert_type(list(answers), list[tuple[BaseMessage, dict[str, Any]]])
     parts = graph.stream({}, stream_mode=["messages", "values"], version="v2")
-    assert_type(streaming.final_answers(parts, internal=True, other_modes=True), Iterator[Any])
-    left = assert_type(streaming.message_from_stream(cut, ended=False), AIMessage)
-    left.additional_kwargs.get(streaming.UNFINISHED_KEY)
-    assert_type(streaming.UNFINISHED_KEY, Literal["langgraph_patch_unfinished"])
-    assert_type(streaming.RETRACTED_KEY, Literal["langgraph_patch_retracted"])
-    assert_type(streaming.merge_tool_call_chunks(cut[0].tool_call_chunks), list[ToolCallChunk])
+    assert_type(lp.final_answers(parts, internal=True, other_modes=True), Iterator[Any])
+    left = assert_type(lp.message_from_stream(cut, ended=False), AIMessage)
+    left.additional_kwargs.get(lp.UNFINISHED_KEY)
+    assert_type(lp.UNFINISHED_KEY, Literal["langgraph_patch_unfinished"])
+    assert_type(lp.RETRACTED_KEY, Literal["langgraph_patch_retracted"])
+    assert_type(lp.merge_tool_call_chunks(cut[0].tool_call_chunks), list[ToolCallChunk])
 
 
 async def astreams(chat_model: BaseChatModel, graph: AnyGraph) -> None:
     """The same of async streams."""
-    calls_tools, chunks = await streaming.asplit_stream(chat_model.astream("hello"))
+    calls_tools, chunks = await lp.asplit_stream(chat_model.astream("hello"))
     assert_type(calls_tools, bool)
     assert_type([chunk async for chunk in chunks], list[AIMessageChunk])
     await chunks.aclose()
-    answers = streaming.afinal_answers(graph.astream({}, stream_mode="messages"))
+    answers = lp.afinal_answers(graph.astream({}, stream_mode="messages"))
     assert_type([answer async for answer in answers], list[tuple[BaseMessage, dict[str, Any]]])
 
 
 def raised() -> None:
     """One root; each leaf can be caught by itself, and three are also what Python calls them."""
-    roots: list[type[lp.PatchError]] = [errors.EvidenceError, errors.ThreadError]
-    values: list[type[ValueError]] = [errors.GraphError, errors.OptionError, errors.StreamError]
-    others: tuple[type[TypeError], type[AttributeError]] = errors.MessagesError, errors.ModelError
+    roots: list[type[lp.PatchError]] = [lp.EvidenceError, lp.ThreadError, lp.StartedError]
+    ends: type[lp.PatchError] = lp.UnfinishedError
+    stores: type[lp.ThreadError] = lp.StoreError
+    values: list[type[ValueError]] = [lp.GraphError, lp.OptionError, lp.StreamError]
+    others: tuple[type[TypeError], type[AttributeError]] = lp.MessagesError, lp.ModelError
     try:
-        threads.scan_threads("threads.sqlite")  # type: ignore[arg-type]
-    except (*roots, *values, *others) as error:
+        lp.scan_threads("threads.sqlite")  # type: ignore[arg-type]
+    except (*roots, *values, *others, stores, ends) as error:
         raise lp.PatchError(str(error)) from error

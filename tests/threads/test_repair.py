@@ -22,7 +22,7 @@ from langgraph_patch import is_placeholder, validate_messages
 from langgraph_patch._langgraph.storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.evidence import recover
-from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads import ThreadReport, repair_thread, scan_threads, undo_repair
 from support.databases import rows_of
 from support.stored_threads import (
     ENDED,
@@ -158,7 +158,7 @@ def test_a_pause_with_nothing_to_repair_is_not_abandoned(saver):
     builder = StateGraph(MessagesState).add_node("ask", lambda _: interrupt("sure?"))
     graph = builder.add_edge(START, "ask").compile(checkpointer=saver)
     graph.invoke({"messages": [HumanMessage("go")]}, thread())
-    assert "abandon the pause (on_pause='abandon')" in repaired(saver)[1]
+    assert repaired(saver)[1].endswith("or abandon the pause")
     outcome, reason = repaired(saver, **ABANDON)
     assert (outcome, "the next message ends the pause" in reason) == ("paused", True)
 
@@ -187,7 +187,7 @@ def test_a_young_thread_may_have_a_tool_running(path, saver):
         assert repair.skipped
         assert str(repair) == (
             f"'1': young - its newest checkpoint is 0 s old and a tool may be running: wait until "
-            f"it is {age} s old, or lower min_age"
+            f"it is {age} s old, or lower the minimum age"
         )
     assert rows_of(path) == before
     planned = repair_thread(saver, thread(), min_age=0, dry_run=True)
@@ -233,12 +233,16 @@ def test_a_checkpoint_id_says_what_is_expected(saver):
 def test_a_wrong_argument_is_an_error_that_names_it(path, saver):
     """No thread, no checkpointer, no such key, option or namespace; a password is not repeated."""
     graph = stored("abandoned", "hand_built", saver).graph
-    opens = "a str: expected a checkpointer, .* open_database|open_database"
+    opens = "a str: expected a checkpointer, .* `langgraph_patch.open_database` opens a file"
+    names, report = 'pass {{"configurable": {{"thread_id": {}}}}}', ThreadReport("1", "", "healthy")
     before = rows_of(path)
     for target, config, options, error, expected in (
         (saver, thread("no"), {}, ThreadError, r"There is no thread 'no'\."),
-        (saver, {}, {}, ThreadError, "{} names no thread: expected configurable.thread_id"),
-        (saver, "1", {}, ThreadError, "'1' names no thread"),
+        (saver, {}, {}, ThreadError, "{} names no thread: " + names.format('"..."')),
+        (saver, "1", {}, ThreadError, "'1' names no thread: " + names.format('"1"')),
+        (saver, {"thread_id": 1}, {}, ThreadError, "names no thread: " + names.format('"1"')),
+        (saver, "u:Zx9secret@h", {}, ThreadError, "names no thread: " + names.format('"..."')),
+        (saver, report, {}, ThreadError, "'1': healthy> names no thread: pass its .config"),
         (saver, {"configurable": {"thread_id": None}}, {}, ThreadError, "names no thread"),
         (saver, thread(checkpoint_ns="child"), {}, ThreadError, "'1' in namespace 'child'"),
         (saver, thread(checkpoint_ns="a:1"), {}, ThreadError, "'a:1' .* no later run reads it"),

@@ -1,6 +1,7 @@
 """A scan: which threads it reads, what it says of each, and that it only reads."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -52,7 +53,9 @@ def test_reports_and_repairs_are_json_and_notebooks_show_them(saver):
     """With whole messages, whatever the values are."""
     stored("abandoned", saver=saver)
     [report] = scan_threads(saver)
-    for each in (report, repair_thread(saver, thread(), min_age=0)):
+    for each in (report, repair_thread(saver, report.config, min_age=0)):
+        assert repr(each) == f"<{type(each).__name__} {each}>"
+        assert len(repr(replace(each, thread_id="1\n" * 500))) < 200
         shown = json.loads(json.dumps(each.to_dict()))
         assert "sent to bob" in [message["content"] for message in shown["patch"]["messages"]]
         assert "sent to bob" in each._repr_html_()

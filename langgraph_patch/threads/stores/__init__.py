@@ -83,7 +83,7 @@ def open_database(
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph.checkpoint.sqlite import SqliteSaver
         >>> from langgraph.graph import MessagesState, StateGraph
-        >>> from langgraph_patch.threads import open_database, scan_threads
+        >>> from langgraph_patch import open_database, scan_threads
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
         >>> builder = StateGraph(MessagesState)
         >>> _ = builder.add_node("model", lambda state: {"messages": [
@@ -148,8 +148,7 @@ def checked_saver(target: Any, *, write: bool) -> BaseCheckpointSaver[Any]:
     if not isinstance(target, BaseCheckpointSaver):
         raise OptionError(
             f"{quoted(target)} is a {name}: expected a checkpointer, such as a SqliteSaver or the "
-            f"`checkpointer` of a graph. `langgraph_patch.threads.open_database` opens the one of "
-            f"a file or a URI."
+            f"`checkpointer` of a graph. `langgraph_patch.open_database` opens a file or a URI."
         )
     return target
 

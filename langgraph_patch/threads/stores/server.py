@@ -41,7 +41,7 @@ from langgraph_patch._langgraph.storage import (
     send_index,
     trigger_channel,
 )
-from langgraph_patch._text import brief
+from langgraph_patch._text import brief, cut, short
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, StoreError, ThreadError
 
@@ -281,14 +281,14 @@ _OF_SERVER = (
 
 
 def _on_one_line(text: str) -> str:
-    return re.sub(r"\S*(?:://|@)\S*", "(its URL)", " ".join(text[:500].split()))
+    return re.sub(r"\S*(?:://|@)\S*", "(its URL)", " ".join(cut(text, 500).split()))
 
 
 def _check_thread(answered: object, thread_id: str) -> None:
     if answered != thread_id:
         raise ThreadError(
             f"LangGraph Server: it was asked for thread {thread_id!r} and answered for "
-            f"{str(answered)[:100]!r}, so nothing of it was read"
+            f"{short(str(answered), 100)}, so nothing of it was read"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_patch._text import quoted
+from langgraph_patch._text import quoted, short
 from langgraph_patch.errors import StoreError, ThreadError
 from langgraph_patch.threads.stores.tables import Tables, class_names, no_checkpoint, not_ordinary
 
@@ -121,8 +121,8 @@ def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
         trigger = conn.execute(_TRIGGERS).fetchone()
         if trigger:
             raise ThreadError(
-                f"{target!r} has a trigger {trigger[0]!r:.100}, which a write would run: repair "
-                f"its threads in Python, with the checkpointer of your application."
+                f"{target!r} has a trigger {short(trigger[0], 100)}, which a write would run: "
+                f"repair its threads in Python, with the checkpointer of your application."
             )
         return
     columns = {row[1] for row in conn.execute("PRAGMA main.table_info(writes)")}

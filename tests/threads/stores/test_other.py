@@ -176,7 +176,7 @@ def test_an_outage_ends_a_command_with_2(arguments, cli, monkeypatch):
             raise saver.gone
         return []
 
-    printed = {"STATUS", "damaged", "repaired"}
+    printed = {"STATUS", "OUTCOME", "damaged", "repaired"}
     for (code, out, err), _, saver in outages(MongoLike, run):
         assert (code, saver.asked) == (2, 1)
         assert "No servers found yet" in err.splitlines()[-1]
