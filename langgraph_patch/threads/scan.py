@@ -15,6 +15,7 @@ from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_sdk.client import SyncLangGraphClient
 
+from langgraph_patch._langgraph.graphs import runs_after_model
 from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.graph.repairer import Repairer
@@ -149,6 +150,7 @@ def _with_status(
 ) -> ThreadReport:
     """The report on a history, with its status, what is wrong with it and what a repair does."""
     activity = stored.activity()
+    report = replace(report, reason=_after_answer(stored, report.namespace))
     reading = _read(messages, leaves_open=activity is not None)
     defects = patch_reading(reading).changes if reading else ()
     if activity == "waiting":
@@ -163,10 +165,25 @@ def _with_status(
         patch = plan_repair(stored, messages, repairer)
     except EvidenceError as error:
         check_of_thread(error)
-        reason = f"its older checkpoints cannot be read: {reason_of(error.__cause__ or error)}"
+        unread = f"its older checkpoints cannot be read: {reason_of(error.__cause__ or error)}"
+        reason = "; ".join(filter(None, (report.reason, unread)))
         patch = patch_messages(messages)
         report, damaged = replace(report, reason=reason), replace(damaged, reason=reason)
     return replace(damaged, patch=patch) if changes_history(patch) else report
+
+
+def _after_answer(stored: StoredHistory, namespace: str) -> str | None:
+    """What helps where a task failed behind the answer of a human; None if none did."""
+    nodes = sorted({*stored.answered().values()})
+    if not nodes:
+        return None
+    can_ask = not namespace and all(map(runs_after_model, nodes))
+    again = ', or graph.update_state(config, None, as_node="model") to be asked again'
+    return (
+        f"an answer is stored, and {' and '.join(nodes)} failed behind it: no other answer is "
+        f"read, and invoke(None) runs it again with that one; send a message to go on without it"
+        f"{again if can_ask else ''}"
+    )
 
 
 def _read(messages: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
