@@ -156,9 +156,9 @@ def own_interrupt_id(namespace: str, node: str, task_id: str, answers: int = 0) 
 
 _id_of_question: Any = getattr(types, "_interrupt_id", None)
 
-NUMBERS_QUESTIONS: Final = (
-    _id_of_question is not None and _id_of_question("a:b", 1) == own_interrupt_id("", "a", "b", 1)
-)
+NUMBERS_QUESTIONS: Final = _id_of_question is not None and _id_of_question(
+    "a:b", 1
+) == own_interrupt_id("", "a", "b", 1)
 """Whether each question of a task has an id of its own; in old versions all have that of the first.
 
 Without it a task that failed behind an answer looks like one that failed, ran again and asks its

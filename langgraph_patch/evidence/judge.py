@@ -267,11 +267,12 @@ def refused_answer(window: Window) -> bool:
 
     It has the same answer whenever it runs again.
     """
-    *before, last = _pending_steps(window) or [None]
-    if last is None or last.was_applied or not did_not_run(window):
+    steps = _pending_steps(window)
+    if not (steps and did_not_run(window) and all(step.was_applied for step in steps[:-1])):
         return False
+    last = steps[-1]
     is_refused = any(task.errors and task.written_to(RESUME) for task in last.tasks)
-    return is_refused and all(step.was_applied for step in before if step)
+    return is_refused and not last.was_applied
 
 
 def _is_passed(step: Superstep) -> bool:

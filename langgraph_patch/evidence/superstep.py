@@ -116,7 +116,8 @@ class Task:
         asks its next question, after it failed and was run again, waits.
         """
         answers = self.written_to(RESUME)[-1:]
-        if not (NUMBERS_QUESTIONS and answers and self.errors):
+        has_run = any(channel not in _OF_UNFINISHED for channel, _ in self.writes)
+        if has_run or not (NUMBERS_QUESTIONS and answers and self.errors):
             return frozenset()
         count = len(answers[0]) if isinstance(answers[0], list) else 1
         place = self.step.namespace, self.node or "", self.id

@@ -36,8 +36,7 @@ class Finding:
             effects may be in the state. Default: False.
         is_reconciled: Whether the application's own lookup returned the result; the marker of the
             message says so. Default: False.
-        is_ended: Whether a repair ends the pause in which the call waits, and no message of a human.
-            Default: False.
+        is_ended: Whether a repair ends the pause in which the call waits. Default: False.
 
     Examples:
         >>> from langchain_core.messages import AIMessage, ToolMessage

@@ -177,12 +177,14 @@ def _after_answer(stored: StoredHistory, namespace: str) -> str | None:
     nodes = sorted({*stored.answered().values()})
     if not nodes:
         return None
-    can_ask = not namespace and all(map(runs_after_model, nodes))
-    again = ', or graph.update_state(config, None, as_node="model") to be asked again'
+    failed, again = "failed behind it", ""
+    if not namespace and all(map(runs_after_model, nodes)):
+        failed = "refused it, or failed behind it"
+        model = "agent" if "agent" in stored.saved.checkpoint["versions_seen"] else "model"
+        again = f", and update_state(config, None, as_node={model!r}) lets it ask again"
     return (
-        f"an answer is stored, and {' and '.join(nodes)} failed behind it: no other answer is "
-        f"read, and invoke(None) runs it again with that one; send a message to go on without it"
-        f"{again if can_ask else ''}"
+        f"an answer is stored, and {' and '.join(map(repr, nodes))} {failed}: invoke(None) runs it "
+        f"again with that answer and reads no other one; a message goes on without it{again}"
     )
 
 
