@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
-from langgraph import channels
+from langgraph import channels, types
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.graph import START
@@ -144,9 +144,26 @@ def parent_namespace(namespace: str) -> str:
     return namespace.rpartition("|")[0]
 
 
-def own_interrupt_id(namespace: str, node: str, task_id: str) -> str:
-    """The id of an interrupt that a task raised itself; LangGraph derives it from its namespace."""
-    return Interrupt.from_ns(None, f"{namespace}|{node}:{task_id}".removeprefix("|")).id
+def own_interrupt_id(namespace: str, node: str, task_id: str, answers: int = 0) -> str:
+    """The id of an interrupt that a task raised itself, when it had so many answers.
+
+    LangGraph derives it from the namespace of the task, and from the answers if it numbers
+    questions.
+    """
+    own = f"{namespace}|{node}:{task_id}".removeprefix("|")
+    return Interrupt.from_ns(None, f"{own}|{answers}" if answers else own).id
+
+
+_id_of_question: Any = getattr(types, "_interrupt_id", None)
+
+NUMBERS_QUESTIONS: Final = _id_of_question is not None and _id_of_question(
+    "a:b", 1
+) == own_interrupt_id("", "a", "b", 1)
+"""Whether each question of a task has an id of its own; in old versions all have that of the first.
+
+Without it a task that failed behind an answer looks like one that failed, ran again and asks its
+next question.
+"""
 
 
 # --- checkpoints --------------------------------------------------------------------------

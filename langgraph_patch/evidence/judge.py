@@ -12,7 +12,8 @@ recorded it, and when it is the call's:
   it names no other tool, and if no other open call has the id and the tool.
 - A node over the whole state: an error, a cancellation, an interrupt, if the message makes this one
   call, and no other node ran since it was written (`ending_of_only_call`).
-- A hook between the model and the tools: an interrupt, if nothing else ran (`approval`).
+- A hook between the model and the tools: an interrupt, if nothing else ran (`approval`); an error
+  behind the answer to it (`refused_answer`).
 - Nobody, before a breakpoint: the text says that nothing was recorded (`is_at_breakpoint`).
 
 A superstep in which the message made a call with another name or other arguments in its place is
@@ -30,7 +31,12 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.types import Send
 
 from langgraph_patch._langgraph.graphs import runs_after_model
-from langgraph_patch._langgraph.storage import ERROR_SOURCE, RETURN, is_node_timeout
+from langgraph_patch._langgraph.storage import (
+    ERROR_SOURCE,
+    NUMBERS_QUESTIONS,
+    RETURN,
+    is_node_timeout,
+)
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
 from langgraph_patch.evidence.window import Sighting, Window
 from langgraph_patch.history.calls import Call, read_calls
@@ -189,7 +195,8 @@ def _ending_of(task: Task, window: Window) -> Finding | None:
         return Finding("cancelled")
     # Both an error and an interrupt: two runs, and their order is recorded only if the task wrote
     # the answer with its error. An edited call: what failed is the call in its place.
-    is_last = INTERRUPT not in channels or RESUME in channels
+    is_answered = bool(task.answered) if NUMBERS_QUESTIONS else RESUME in channels
+    is_last = INTERRUPT not in channels or is_answered
     if not is_last or _was_edited(window):
         return None
     return Finding("failed", error=text, detail="timeout" if is_node_timeout(error) else None)
@@ -253,6 +260,19 @@ def approval(window: Window) -> Superstep | None:
         return None
     is_certain = all(_asks(step) or (_is_passed(step) and step.was_applied) for step in steps)
     return steps[-1] if is_certain and _asks(steps[-1]) else None
+
+
+def refused_answer(window: Window) -> bool:
+    """Whether the last of such nodes failed behind the answer that it got: it started nothing.
+
+    It has the same answer whenever it runs again.
+    """
+    steps = _pending_steps(window)
+    if not (steps and did_not_run(window) and all(step.was_applied for step in steps[:-1])):
+        return False
+    last = steps[-1]
+    is_refused = any(task.errors and task.written_to(RESUME) for task in last.tasks)
+    return is_refused and not last.was_applied
 
 
 def _is_passed(step: Superstep) -> bool:

@@ -57,6 +57,7 @@ from langgraph_patch.evidence.judge import (
     ending_of_only_call,
     is_at_breakpoint,
     judge,
+    refused_answer,
     with_record,
 )
 from langgraph_patch.evidence.nested import (
@@ -255,6 +256,8 @@ def _explained(
         cause = Finding("not_started", detail="approval")
         is_answered = yield from is_answered_above(reader, asking)
         return {k: replace(v, finding=cause) for k, v in rest.items() if not (is_answered or v.own)}
+    if refused_answer(window):
+        return {k: replace(v, finding=Finding("not_started")) for k, v in rest.items() if not v.own}
     # The graph that passed the message to this one, or that wrote it, ran the calls.
     found = yield from _in_other_graph(reader, window, rest, visited)
     if found is not None:

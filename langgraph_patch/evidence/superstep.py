@@ -24,6 +24,7 @@ from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.storage import (
     ERROR_SOURCE,
     NO_TASK,
+    NUMBERS_QUESTIONS,
     RETURN,
     due_channels,
     joined_nodes,
@@ -106,6 +107,22 @@ class Task:
         values = self.written_to(INTERRUPT)
         raised = (each for v in values for each in (v if isinstance(v, list | tuple) else [v]))
         return [each.id if isinstance(each, Interrupt) else None for each in raised]
+
+    @property
+    def answered(self) -> frozenset[str]:
+        """The ids of its questions behind whose stored answer it failed: they wait for nobody.
+
+        An answer is stored before it is looked at, and the task reads no other one. A task that
+        asks its next question, after it failed and was run again, waits.
+        """
+        answers = self.written_to(RESUME)[-1:]
+        has_run = any(channel not in _OF_UNFINISHED for channel, _ in self.writes)
+        if has_run or not (NUMBERS_QUESTIONS and answers and self.errors):
+            return frozenset()
+        count = len(answers[0]) if isinstance(answers[0], list) else 1
+        place = self.step.namespace, self.node or "", self.id
+        own = {own_interrupt_id(*place, number) for number in range(count)}
+        return frozenset(each for each in self.interrupt_ids if each in own)
 
     @property
     def owns_interrupts(self) -> bool:

@@ -36,6 +36,7 @@ class Finding:
             effects may be in the state. Default: False.
         is_reconciled: Whether the application's own lookup returned the result; the marker of the
             message says so. Default: False.
+        is_ended: Whether a repair ends the pause in which the call waits. Default: False.
 
     Examples:
         >>> from langchain_core.messages import AIMessage, ToolMessage
@@ -63,6 +64,7 @@ class Finding:
     not_kept: tuple[str, ...] = ()
     may_be_kept: bool = False
     is_reconciled: bool = False
+    is_ended: bool = False
 
     def is_valid(self) -> bool:
         """Whether its cause is known, and its result is one."""

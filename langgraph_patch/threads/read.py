@@ -34,7 +34,13 @@ from langgraph_patch._text import brief, quoted, short
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.evidence.claims import is_record
-from langgraph_patch.evidence.superstep import fold, written_messages
+from langgraph_patch.evidence.superstep import (
+    Superstep,
+    Task,
+    fold,
+    superstep_of,
+    written_messages,
+)
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.threads.stores import check_of_thread, server_of, store_of
 
@@ -290,7 +296,30 @@ class StoredHistory:
             elif channel not in _NO_RESULT:
                 finished.add(task)
         asking = [each for task, own in waiting.items() if task not in finished for each in own]
-        return {str(getattr(each, "id", each)): getattr(each, "value", each) for each in asking}
+        asks = {str(getattr(each, "id", each)): getattr(each, "value", each) for each in asking}
+        answered = self.answered() if asks else {}
+        return {key: value for key, value in asks.items() if key not in answered}
+
+    def answered(self) -> dict[str, str]:
+        """The interrupts behind whose stored answer a task failed, here or in a graph below.
+
+        Such a task waits for nobody, though `get_state()` shows its interrupt.
+
+        Returns:
+            The node of this graph that failed, by the id of the interrupt.
+        """
+        step = superstep_of(self.saved, self.messages_key)
+        is_asked = any(task.errors and task.interrupt_ids for task in step.writers)
+        if not is_asked or server_of(self.saver):  # whose API shows no answers
+            return {}
+        found: dict[str, str] = {}
+        for task in _tasks_of(step):
+            ids = {*task.answered}
+            is_below = task.errors and task.interrupt_ids and not task.owns_interrupts
+            if is_below and (below := self.saver.get_tuple(task.below.config)):
+                ids |= {*StoredHistory(self.saver, below, self.messages_key).answered()}
+            found |= dict.fromkeys(ids, task.node or "")
+        return found
 
     def activity(self) -> Literal["running", "waiting"] | None:
         """Whether a human may still answer or, on a server, a run is in progress; None if not."""
@@ -336,6 +365,14 @@ class StoredHistory:
         except (KeyError, ValueError):
             return None
         return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
+
+
+def _tasks_of(step: Superstep) -> Sequence[Task]:
+    """The tasks of a superstep; none if no graph fits what is stored."""
+    try:
+        return step.tasks
+    except Exception:  # noqa: BLE001 - any: what is stored may name what no graph can have
+        return ()
 
 
 def age_of(written: datetime | None) -> float:

@@ -84,7 +84,8 @@ class ThreadReport(_Result):
         patch: What a repair would do, and the cause of each missing result; None unless the
             thread is damaged.
         reason: Why the thread, or an older checkpoint with the causes of missing results,
-            cannot be read; otherwise None.
+            cannot be read; or what helps where a task failed behind the answer of a human, which
+            waits for nobody; otherwise None.
         asks: For a paused thread, the value of each interrupt: what the human is asked.
         repaired: Whether `repair_thread` wrote the newest checkpoint, so that `undo_repair` can
             undo it.

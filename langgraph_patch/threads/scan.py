@@ -15,6 +15,7 @@ from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_sdk.client import SyncLangGraphClient
 
+from langgraph_patch._langgraph.graphs import runs_after_model
 from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.graph.repairer import Repairer
@@ -150,6 +151,7 @@ def _with_status(
 ) -> ThreadReport:
     """The report on a history, with its status, what is wrong with it and what a repair does."""
     activity = stored.activity()
+    report = replace(report, reason=_after_answer(stored, report.namespace))
     reading = _read(messages, leaves_open=activity is not None)
     defects = patch_reading(reading).changes if reading else ()
     if activity == "waiting":
@@ -164,10 +166,27 @@ def _with_status(
         patch = plan_repair(stored, messages, repairer)
     except EvidenceError as error:
         check_of_thread(error)
-        reason = f"its older checkpoints cannot be read: {reason_of(error.__cause__ or error)}"
+        unread = f"its older checkpoints cannot be read: {reason_of(error.__cause__ or error)}"
+        reason = "; ".join(filter(None, (report.reason, unread)))
         patch = patch_messages(messages)
         report, damaged = replace(report, reason=reason), replace(damaged, reason=reason)
     return replace(damaged, patch=patch) if changes_history(patch) else report
+
+
+def _after_answer(stored: StoredHistory, namespace: str) -> str | None:
+    """What helps where a task failed behind the answer of a human; None if none did."""
+    nodes = sorted({*stored.answered().values()})
+    if not nodes:
+        return None
+    failed, again = "failed behind it", ""
+    if not namespace and all(map(runs_after_model, nodes)):
+        failed = "refused it, or failed behind it"
+        model = "agent" if "agent" in stored.saved.checkpoint["versions_seen"] else "model"
+        again = f", and update_state(config, None, as_node={model!r}) lets it ask again"
+    return (
+        f"an answer is stored, and {' and '.join(map(repr, nodes))} {failed}: invoke(None) runs it "
+        f"again with that answer and reads no other one; a message goes on without it{again}"
+    )
 
 
 def _read(messages: list[BaseMessage], *, leaves_open: bool) -> Reading | None:

@@ -7,13 +7,13 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage, RemoveMessage, SystemMessage
 from langchain_core.tools import tool
-from langgraph.checkpoint.serde.types import ERROR, RESUME
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.types import Command, Overwrite
+from langgraph.types import Command, Interrupt, Overwrite
 
 from kit import Agent, calls
 from langgraph_patch import with_patching
-from langgraph_patch._langgraph.storage import NO_TASK, RETURN
+from langgraph_patch._langgraph.storage import NO_TASK, RETURN, own_interrupt_id
 from langgraph_patch.evidence.judge import ending_of_only_call
 from langgraph_patch.evidence.window import Window
 from langgraph_patch.history.calls import read_calls
@@ -22,6 +22,7 @@ from support.supersteps import (
     CLIENT,
     GO,
     MORE,
+    Thread,
     found_of,
     made,
     news,
@@ -80,6 +81,7 @@ OWN: dict[str, tuple[Any, ...]] = {
     "a plain answer": (BOTH, "x, unknown", sent("x", ASKS, others=[ANSWER])),
     "an answer, and another question": (WIRE, "unknown", sent([(RESUME, ["a"]), ASKS])),
     "an answer, and an error": (WIRE, FAILED, sent([ASKS, (RESUME, ["a"]), KAPUT])),
+    "the same, with one answer that is no list": (WIRE, FAILED, sent([ASKS, (RESUME, "a"), KAPUT])),
     "an error and a question, in which order?": (WIRE, "unknown", sent([KAPUT, ASKS])),
     "the error of what a human made of it": (WIRE, "unknown", decided("edit"), sent(KAPUT)),
     "the error of what a human approved": (WIRE, FAILED, decided("approve"), sent(KAPUT)),
@@ -191,10 +193,24 @@ ONLY: dict[str, tuple[Any, ...]] = {
 
 LOG = "Log.after_model"
 
+REFUSED = ASKS, (RESUME, ["no"]), KAPUT
+
 GATES: dict[str, tuple[Any, ...]] = {
     "it asked": (WIRE, APPROVAL, ran(GATE, ASKS), news(WIRE)),
     "the hook of `create_react_agent`": (WIRE, APPROVAL, ran("post_model_hook", ASKS)),
     "after another hook": (WIRE, APPROVAL, ran(LOG, ("note", 1)), ran(GATE, ASKS)),
+    "it refused the answer": (BOTH, "not_started, not_started", ran(GATE, *REFUSED)),
+    "it refused a plain answer": (WIRE, "not_started", ran(GATE, *REFUSED, others=[ANSWER])),
+    "it refused it after another hook": (
+        WIRE, "not_started", ran(LOG, ("note", 1)), ran(GATE, *REFUSED), news(WIRE)
+    ),
+    "it failed, and no answer is recorded": (WIRE, "unknown", ran(GATE, ASKS, KAPUT)),
+    "it failed once and went on": (WIRE, "unknown", ran(GATE, *REFUSED), ran("tools")),
+    "it refused it behind the tools": (WIRE, "unknown", ran("tools"), ran(GATE, *REFUSED)),
+    "behind one that is not stored": (WIRE, "unknown", ran(GATE, skip=1), ran(GATE, *REFUSED)),
+    "it refused it after a call that ran": (
+        BOTH, "sent, unknown", sent("sent", None), ran(GATE, *REFUSED)
+    ),
     "a client's goto beside it": (WIRE, "unknown", ran(GATE, ASKS, others=[GOTO])),
     "a `Send` beside it": (WIRE, "unknown", ran(GATE, ASKS, sent_by=made("mail:c7"))),
     "a node of the application beside it": (WIRE, "unknown", ran([GATE, "work"], ASKS)),
@@ -217,6 +233,18 @@ CUTS: dict[str, tuple[Any, ...]] = {
 def test_what_its_own_task_recorded():
     """A result, or the last recorded end; other tasks and edited calls do not count."""
     assert wrong_in(OWN) == {}
+
+
+@pytest.mark.needs(langgraph="1.2.20")
+@pytest.mark.parametrize(("number", "expected"), [(0, FAILED), (1, FAILED), (2, "unknown")])
+def test_the_number_of_a_question_tells_what_came_last(number: int, expected: str):
+    """A task that asks its next question behind an error was run again: it did not fail last."""
+    thread = Thread(WIRE, sent([(RESUME, ["a", "b"]), KAPUT]))
+    [task] = thread.step.tasks
+    own = own_interrupt_id("", "tools", task.id, number)
+    thread.saver.put_writes(thread.config, [(INTERRUPT, [Interrupt("well?", id=own)])], task.id)
+    assert thread.found() == expected
+    assert thread.step.tasks[0].answered == {own} - ({own} if number == 2 else set())
 
 
 def test_a_result_that_another_task_wrote():

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import operator
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -29,6 +30,7 @@ from langgraph.graph.message import _messages_delta_reducer, push_message
 from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, Send, interrupt
+from packaging.version import Version
 from typing_extensions import TypedDict
 
 from kit import BARE, Agent, RunNames, above, calls
@@ -294,6 +296,23 @@ def test_namespaces_that_last_longer_than_a_task():
     assert lasting == {"node1", "node1|1"}
     assert {storage.task_of_namespace(namespace) for namespace in lasting} == {None}
     assert {tuple(storage.nodes_of_namespace(n)) for n in lasting} == {("node1",)}
+
+
+def test_each_question_of_a_task_has_an_id_of_its_own():
+    """The one that counts the answers before it; in old versions all have that of the first."""
+
+    def asks(_: State) -> None:
+        interrupt("first?")
+        interrupt("second?")
+
+    graph = StateGraph(State).add_node(asks).set_entry_point("asks").compile(InMemorySaver())
+    graph.invoke(QUESTION, THREAD)
+    for count in (0, 1):
+        [task] = graph.get_state(THREAD).tasks
+        number = count if storage.NUMBERS_QUESTIONS else 0
+        assert task.interrupts[0].id == storage.own_interrupt_id("", "asks", task.id, number)
+        graph.invoke(Command(resume="yes"), THREAD)
+    assert storage.NUMBERS_QUESTIONS is (Version(version("langgraph")) >= Version("1.2.20"))
 
 
 def test_what_a_deferred_node_waits_for():

@@ -96,9 +96,10 @@ def test_a_task_that_was_answered_does_not_wait(saver):
     null = "00000000-0000-0000-0000-000000000000"  # what LangGraph writes for no task is no pause
     saver.put_writes(saved.config, [("__interrupt__", ())], null)
     [task] = {task for task, channel, _ in saved.pending_writes if channel == "__interrupt__"}
-    for channel in ("__resume__", "__error__"):
-        saver.put_writes(saved.config, [(channel, "x")], task)
+    for channel, owner in (("__error__", task), ("__resume__", null)):
+        saver.put_writes(saved.config, [(channel, "x")], owner)
         assert [r.status for r in scan_threads(saver)] == ["paused"]
+    saver.put_writes(saved.config, [("__resume__", "x")], task)
     saver.put_writes(saved.config, [("messages", [AIMessage("x")])], task)
     assert [r.status for r in scan_threads(saver)] == ["damaged"]
     assert made.graph.get_state(thread()).interrupts == ()
