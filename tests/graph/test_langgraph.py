@@ -146,7 +146,7 @@ def test_what_a_task_writes_first():
         run = Run(config)
         push_message(AIMessage("b", id="b"))
         for text in ("old", "new"):
-            run.write_first("messages", [AIMessage(text, id=text)])
+            run.write_first("messages", [[AIMessage(text, id=text)], [AIMessage("c", id="c")]])
         assert [m.id for _, m in run.written] == ["b"]
         run.show_in_updates("first")
         run.show_in_updates("second")
@@ -154,7 +154,7 @@ def test_what_a_task_writes_first():
     graph = above(node, lambda _: Run.current().drop_writes()).compile()
     assert next(graph.stream(QUESTION, stream_mode="updates")) == {"node1": "second"}
     messages = graph.invoke(QUESTION)["messages"]
-    assert [m.id for m in messages] == ["h1", "new", "b"]
+    assert [m.id for m in messages] == ["h1", "new", "c", "b"]
 
 
 def test_runs_alone():
