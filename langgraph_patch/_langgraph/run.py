@@ -46,7 +46,8 @@ _DURABILITY = "__pregel_durability"
 """The durability of the run. With "exit" nothing is written before the run ends."""
 
 _SCRATCHPAD = "__pregel_scratchpad"
-"""The counters of the task that runs. Each has a `_counter`, which is None until it has counted."""
+"""The counters of the task that runs; `resume` lists the answers to its interrupts. The `_counter` of
+a counter is None until it has counted."""
 
 _SEND = "__pregel_send"
 """Adds writes to those of the task that runs."""
@@ -168,10 +169,17 @@ class Run:
 
     @property
     def has_answers(self) -> bool:
-        """Whether an `interrupt()` of the task was answered since its node began to run.
+        """Whether an `interrupt()` of the task was answered, now or in an earlier run of it.
 
-        To run the node once more would ask the same question again. An answer that waits for an
-        `interrupt()` which was not reached yet does not count.
+        An answer that names the interrupt counts before the node has come to its question.
+        """
+        return bool(getattr(self._own.get(_SCRATCHPAD), "resume", None))
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether the node has come to an `interrupt()`: it went on, so there was an answer.
+
+        To run the node once more would ask the same question again.
         """
         return self._has_counted("interrupt_counter")
 

@@ -75,6 +75,7 @@ READ: list[tuple[Any, Any, Any]] = [
     (lambda c: Run(c).node, "node1", None),
     (lambda c: Run(c).is_alone, True, True),
     (lambda c: Run(c).has_answers, False, False),
+    (lambda c: Run(c).has_asked, False, False),
     (lambda c: Run(c).has_begun_tasks, False, False),
     (lambda c: Run(c).can_write_first, True, False),
     (lambda c: Run(c).written, [], []),
@@ -110,7 +111,7 @@ def test_what_a_node_has_done():
 
     def node(state: Any, config: RunnableConfig) -> None:
         run = Run(config)
-        read = lambda: [run.has_answers, run.has_begun_tasks, [m.id for _, m in run.written]]
+        read = lambda: [run.has_asked, run.has_begun_tasks, [m.id for _, m in run.written]]
         before = read()
         push_message(AIMessage("a", id="pushed"))
         interrupt("may I?")
@@ -603,7 +604,8 @@ def test_the_calls_of_a_tool_node_are_wrapped(asynchronous: Any):
         graphs.with_call_wrappers(Subclass([double]), lambda *_: None)
 
 
-def test_what_a_task_has_before_its_first_question():
+@pytest.mark.parametrize("by_id", [False, True])
+def test_what_a_task_has_before_its_first_question(*, by_id: bool):
     """An answer without an id waits for the next `interrupt()`; each `Send` has an index."""
     found = []
 
@@ -616,8 +618,9 @@ def test_what_a_task_has_before_its_first_question():
     builder.add_conditional_edges(START, lambda _: [Send("one", {})], ["one"])
     graph = builder.compile(checkpointer=InMemorySaver())
     graph.invoke(QUESTION, THREAD)
-    graph.invoke(Command(resume="yes"), THREAD)
-    assert found == [(0, False, False), (0, False, True)]
+    [question] = graph.get_state(THREAD).interrupts
+    graph.invoke(Command(resume={question.id: "yes"} if by_id else "yes"), THREAD)
+    assert found == [(0, False, False), (0, by_id, True)]
 
 
 def test_a_tool_node_with_other_functions():
