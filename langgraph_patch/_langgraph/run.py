@@ -46,8 +46,8 @@ _DURABILITY = "__pregel_durability"
 """The durability of the run. With "exit" nothing is written before the run ends."""
 
 _SCRATCHPAD = "__pregel_scratchpad"
-"""The counters of the task that runs; `resume` lists the answers to its interrupts. The `_counter` of
-a counter is None until it has counted."""
+"""The counters of the task that runs; `resume` lists the answers to its interrupts. A counter has a
+`_counter`, which is None until it has counted."""
 
 _SEND = "__pregel_send"
 """Adds writes to those of the task that runs."""

@@ -15,7 +15,7 @@ from dataclasses import is_dataclass, replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
-from langgraph.graph.message import push_message
+from langgraph.graph.message import REMOVE_ALL_MESSAGES, push_message
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
@@ -258,7 +258,8 @@ def first_writes(channel: Any, patch: Patch) -> list[list[BaseMessage]] | None:
     """The values that write a repaired history before everything else that a task writes.
 
     An `Overwrite` would discard the rest. These are for a place that does not know the rest: the
-    messages from the first change on are removed, and then written.
+    messages from the first change on are removed, and then written. All messages are, if one has no
+    id; a stored thread with such a write in a `DeltaChannel` is read with more care.
 
     Args:
         channel: The live channel of the history; None outside of a graph.
@@ -270,11 +271,11 @@ def first_writes(channel: Any, patch: Patch) -> list[list[BaseMessage]] | None:
     if channel is None or not channel.is_available():
         return None
     old, new = list(channel.get()), list(patch.messages)
-    place = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a is not b), None)
-    place = min(len(old), len(new)) if place is None else place
+    pairs = enumerate(zip(old, new, strict=False))
+    place = next((i for i, (a, b) in pairs if a is not b), min(len(old), len(new)))
     ids = [getattr(message, "id", None) for message in old[place:]]
     if None in ids:
-        return None
+        ids, place = [REMOVE_ALL_MESSAGES], 0
     gone: list[BaseMessage] = [RemoveMessage(id=str(each)) for each in ids]
     values = [value for value in (gone, new[place:]) if value]
     trial = channel.from_checkpoint(old)

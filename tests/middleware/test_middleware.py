@@ -192,6 +192,17 @@ class DeltaAgentState(AgentState):
 
 
 @pytest.mark.needs(langgraph="1.2")
+def test_a_repair_of_messages_without_an_id():
+    """LangGraph gives none to a message that a client sends as a pair."""
+    agent = Agent(with_middleware(PatchToolCallsMiddleware(), state_schema=DeltaAgentState), MAIL)
+    agent.run({"messages": [("human", "go")]})
+    agent.graph.update_state(agent.config, {"messages": [calls(("mail", {}), first=7)]}, "tools")
+    agent.run({"messages": [("human", "never mind")]})
+    types = ["human", "ai", "tool", "ai", "ai", "tool", "human", "ai"]
+    assert [m.type for m in agent.history] == types
+
+
+@pytest.mark.needs(langgraph="1.2")
 def test_a_repair_of_a_history_in_a_delta_channel():
     """The stored thread can be read and repaired as before: nothing of it is ambiguous."""
     middleware = [Note(), PatchToolCallsMiddleware()]
