@@ -46,7 +46,8 @@ _DURABILITY = "__pregel_durability"
 """The durability of the run. With "exit" nothing is written before the run ends."""
 
 _SCRATCHPAD = "__pregel_scratchpad"
-"""The counters of the task that runs. Each has a `_counter`, which is None until it has counted."""
+"""The counters of the task that runs; `resume` lists the answers to its interrupts. A counter has a
+`_counter`, which is None until it has counted."""
 
 _SEND = "__pregel_send"
 """Adds writes to those of the task that runs."""
@@ -168,10 +169,17 @@ class Run:
 
     @property
     def has_answers(self) -> bool:
-        """Whether an `interrupt()` of the task was answered since its node began to run.
+        """Whether an `interrupt()` of the task was answered, now or in an earlier run of it.
 
-        To run the node once more would ask the same question again. An answer that waits for an
-        `interrupt()` which was not reached yet does not count.
+        An answer that names the interrupt counts before the node has come to its question.
+        """
+        return bool(getattr(self._own.get(_SCRATCHPAD), "resume", None))
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether the node has come to an `interrupt()`: it went on, so there was an answer.
+
+        To run the node once more would ask the same question again.
         """
         return self._has_counted("interrupt_counter")
 
@@ -263,29 +271,31 @@ class Run:
         `push_message` and `push_ui_message` do. What `write_first` wrote is left out.
         """
         writes = [(key, value) for key, value in self._writes or () if key in self.channels]
-        return [(key, value) for key, value in writes if value is not self.written_first(key)]
+        first = {key: self.written_first(key) for key, _ in writes}
+        return [(k, value) for k, value in writes if not any(value is each for each in first[k])]
 
-    def written_first(self, key: str) -> Any:
-        """What `write_first` wrote; None if it did not, or in an attempt that failed."""
-        value = self.kept.get(("first", key))
-        return value if any(value is written for _, written in self._writes or ()) else None
+    def written_first(self, key: str) -> list[Any]:
+        """What `write_first` wrote; nothing of an attempt that failed."""
+        written = [value for _, value in self._writes or ()]
+        first = self.kept.get(("first", key), ())
+        return [value for value in first if any(value is each for each in written)]
 
     @property
     def can_write_first(self) -> bool:
         """Whether `write_first` can write."""
         return self._writes is not None
 
-    def write_first(self, key: str, value: Any) -> None:
-        """Write a value before everything else that the task writes.
+    def write_first(self, key: str, values: Sequence[Any]) -> None:
+        """Write values before everything else that the task writes.
 
-        It takes the place of one that was written so before.
+        They take the place of those that were written so before.
         """
         if (writes := self._writes) is None:
             return
-        if (before := self.written_first(key)) is not None:
-            self._drop(lambda channel, old: channel == key and old is before)
-        self.kept["first", key] = value
-        writes.appendleft((key, value))
+        before = self.written_first(key)
+        self._drop(lambda _, value: any(value is each for each in before))
+        self.kept["first", key] = values
+        writes.extendleft((key, value) for value in reversed(values))
 
     def drop_writes(self) -> None:
         """Drop what the task has written, as LangGraph does before it runs a node again."""

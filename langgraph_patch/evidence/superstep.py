@@ -91,10 +91,14 @@ class Task:
 
     @property
     def is_overwrite(self) -> bool:
-        """Whether it replaced the whole history."""
+        """Whether it replaced the whole history, or what it removed of it."""
         values = self.written_to(self.step.messages_key)
-        return any(isinstance(value, Overwrite) for value in values) or any(
-            message.id == REMOVE_ALL_MESSAGES for message in self.messages
+        gone = {m.id for m in self.messages if isinstance(m, RemoveMessage)}
+        kept = {m.id for m in self.messages if not isinstance(m, RemoveMessage)}
+        return (
+            any(isinstance(value, Overwrite) for value in values)
+            or REMOVE_ALL_MESSAGES in gone
+            or not gone.isdisjoint(kept)
         )
 
     @property

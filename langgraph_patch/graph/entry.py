@@ -269,7 +269,7 @@ class EntryNode(RepairNode):
             repairs.append((repairer, repair.patch, write))
         for repairer, patch, write in repairs:
             yield from repairer.report(patch, run)
-            run.write_first(repairer.messages_key, write)
+            run.write_first(repairer.messages_key, [write])
         return bool(repairs)
 
 

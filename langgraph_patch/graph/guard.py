@@ -346,7 +346,7 @@ class TruncationGuard(BaseCallbackHandler):
         """
         if self._ran_tool or self._open or _has_coroutine(self):
             return True
-        if not self._of_request and (self._run.has_answers or self._run.has_begun_tasks):
+        if not self._of_request and (self._run.has_asked or self._run.has_begun_tasks):
             return True
         return any(map(self._is_nested, [*self._models.values(), *self._chains]))
 

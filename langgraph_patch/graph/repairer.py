@@ -28,7 +28,7 @@ from langgraph_patch.evidence.effects import (
 )
 from langgraph_patch.evidence.reconcile import Lookup, check_reconcile, reconcile_calls
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
-from langgraph_patch.graph.writing import first_write, open_calls, show_repairs, whole_write
+from langgraph_patch.graph.writing import first_writes, open_calls, show_repairs, whole_write
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.findings import Evidence
 from langgraph_patch.history.patch import changes_history, read_if_damaged
@@ -317,19 +317,19 @@ def write_repairs(
     restored: dict[str, Any] = {}
     for repairer, repair in repairs:
         key, patch = repairer.messages_key, repair.patch
-        nearer = None if others_follow else run.written_first(key)  # by a middleware
+        nearer = [] if others_follow else run.written_first(key)  # by a middleware
         write: Any
         if others_follow:
-            write = first_write(channels.get(key), patch) if run.can_write_first else None
+            write = first_writes(channels.get(key), patch) if run.can_write_first else None
         else:
-            before = [] if nearer is None else [nearer]
             values = (value for name, value in own if name == key)
-            write = whole_write(channels.get(key), patch, *before, *values)
+            write = whole_write(channels.get(key), patch, *nearer, *values)
         if not patch or write is None:
             continue
         yield from repairer.report(patch, run)
         patches[key], writes[key] = patch, write
-        new[key] = patch if nearer is None else Patch(nearer[1:], patch.changes, patch.before)
+        messages = [message for value in nearer for message in value]
+        new[key] = replace(patch, messages=messages) if messages else patch
         # Histories of one task may restore the same keys: once is enough.
         restored = {**one_write_each(channels, repair.restored), **restored}
     if patches:

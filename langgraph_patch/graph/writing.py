@@ -271,22 +271,36 @@ def whole_write(channel: Any, patch: Patch, *own: Any) -> Any:
     return None
 
 
-def first_write(channel: Any, patch: Patch) -> list[BaseMessage] | None:
-    """The value that writes a repaired history before everything else that a task writes.
+def first_writes(channel: Any, patch: Patch) -> list[list[BaseMessage]] | None:
+    """The values that write a repaired history before everything else that a task writes.
 
-    An `Overwrite` would discard the rest. It is for a place that does not know the rest.
+    An `Overwrite` would discard the rest. These are for a place that does not know the rest: the
+    messages from the first change on are removed, and then written. All messages are, if one has no
+    id; a stored thread with such a write in a `DeltaChannel` is read with more care.
 
     Args:
         channel: The live channel of the history; None outside of a graph.
         patch: The repair of its value.
 
     Returns:
-        None if the channel does not accept it.
+        None if the channel does not accept them.
     """
-    if channel is None:
+    if channel is None or not channel.is_available():
         return None
-    value = [RemoveMessage(id=REMOVE_ALL_MESSAGES), *patch.messages]
-    return value if _value_after(channel, patch, [value]) == list(patch.messages) else None
+    old, new = list(channel.get()), list(patch.messages)
+    pairs = enumerate(zip(old, new, strict=False))
+    place = next((i for i, (a, b) in pairs if a is not b), min(len(old), len(new)))
+    ids = [getattr(message, "id", None) for message in old[place:]]
+    if None in ids:
+        ids, place = [REMOVE_ALL_MESSAGES], 0
+    gone: list[BaseMessage] = [RemoveMessage(id=str(each)) for each in ids]
+    values = [value for value in (gone, new[place:]) if value]
+    trial = channel.from_checkpoint(old)
+    try:
+        trial.update(values)
+        return values if trial.get() == new else None
+    except Exception:  # noqa: BLE001 - a reducer may raise anything
+        return None
 
 
 def _value_after(channel: Any, patch: Patch, writes: Sequence[Any]) -> Any:

@@ -160,6 +160,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     ),
     "an `Overwrite`": (MAIL, "unknown", ran("x", ("messages", Overwrite([GO, MAIL, SENT])))),
     "a new history": (MAIL, "unknown", ran("x", RemoveMessage(id=REMOVE_ALL_MESSAGES), SENT)),
+    "the end of a history": (MAIL, "unknown", ran("x", RemoveMessage(id=str(MAIL.id)), MAIL, SENT)),
 }  # fmt: skip
 
 

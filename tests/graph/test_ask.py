@@ -507,7 +507,7 @@ def test_4_a_form_without_what_was_sent_is_another_one():
     assert model.seen[-1][1].text == "I can't."
 
 
-# --- 5. what was written beside it: `test_writing` ----------------------------------------------
+# --- 5. what was written beside it: `test_node`, `test_middleware` ------------------------------
 
 
 # --- 6. the application's error stays itself ----------------------------------------------------

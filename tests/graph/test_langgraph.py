@@ -77,6 +77,7 @@ READ: list[tuple[Any, Any, Any]] = [
     (lambda c: Run(c).node, "node1", None),
     (lambda c: Run(c).is_alone, True, True),
     (lambda c: Run(c).has_answers, False, False),
+    (lambda c: Run(c).has_asked, False, False),
     (lambda c: Run(c).has_begun_tasks, False, False),
     (lambda c: Run(c).can_write_first, True, False),
     (lambda c: Run(c).written, [], []),
@@ -103,42 +104,48 @@ def test_what_a_node_reads():
 
 
 def test_what_a_node_has_done():
-    """An answered question, a `@task` and a pushed message; what is kept for all attempts."""
+    """An answered question, a `@task`, a pushed message: not before the node has come to it."""
     found: list[Any] = []
-    down = [ConnectionError()]
 
     @task
     def nothing() -> None:
         pass
 
-    def read(config: RunnableConfig) -> list[Any]:
-        run = Run(config)
-        pushed = [message.id for _, message in run.written]
-        return [run.has_answers, run.has_begun_tasks, pushed, dict(run.kept)]
-
     def node(state: Any, config: RunnableConfig) -> None:
-        found.append(read(config))
-        Run(config).kept["seen"] = len(found)
+        run = Run(config)
+        read = lambda: [run.has_asked, run.has_begun_tasks, [m.id for _, m in run.written]]
+        before = read()
         push_message(AIMessage("a", id="pushed"))
         interrupt("may I?")
         nothing().result()
-        found.append(read(config))
-        if down:
-            raise down.pop()
+        found.append((before, read()))
+
+    graph = above(node).compile(checkpointer=InMemorySaver())
+    graph.invoke(QUESTION, THREAD)
+    [question] = graph.get_state(THREAD).interrupts
+    graph.invoke(Command(resume={question.id: "yes"}), THREAD)
+    assert found == [([False, False, []], [True, True, ["pushed"]])]
+
+
+def test_what_is_kept_for_all_attempts_of_a_task():
+    """What was pushed in the first one is not."""
+    found: list[Any] = []
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        run = Run(config)
+        found.append((dict(run.kept), run.written))
+        run.kept["seen"] = len(found)
+        push_message(AIMessage("a", id="pushed"))
+        if len(found) == 1:
+            raise ConnectionError
 
     policy = RetryPolicy(max_attempts=2, initial_interval=0, jitter=False)
     builder = StateGraph(MessagesState).add_node("node", node, retry_policy=policy)
-    graph = builder.add_edge(START, "node").compile(checkpointer=InMemorySaver())
-    graph.invoke(QUESTION, THREAD)
-    graph.invoke(Command(resume="yes"), THREAD)
-    begun = [True, True, ["pushed"]]
-    assert found == [
-        [False, False, [], {}],
-        [False, False, [], {}],
-        [*begun, {"seen": 2}],
-        [False, True, [], {"seen": 2}],
-        [*begun, {"seen": 4}],
-    ]
+    graph = builder.add_edge(START, "node").compile()
+    for _ in range(2):
+        found.clear()
+        graph.invoke(QUESTION)
+        assert found == [({}, []), ({"seen": 1}, [])]
 
 
 def test_what_a_task_writes_first():
@@ -148,7 +155,7 @@ def test_what_a_task_writes_first():
         run = Run(config)
         push_message(AIMessage("b", id="b"))
         for text in ("old", "new"):
-            run.write_first("messages", [AIMessage(text, id=text)])
+            run.write_first("messages", [[AIMessage(text, id=text)], [AIMessage("c", id="c")]])
         assert [m.id for _, m in run.written] == ["b"]
         run.show_in_updates("first")
         run.show_in_updates("second")
@@ -156,7 +163,7 @@ def test_what_a_task_writes_first():
     graph = above(node, lambda _: Run.current().drop_writes()).compile()
     assert next(graph.stream(QUESTION, stream_mode="updates")) == {"node1": "second"}
     messages = graph.invoke(QUESTION)["messages"]
-    assert [m.id for m in messages] == ["h1", "new", "b"]
+    assert [m.id for m in messages] == ["h1", "new", "c", "b"]
 
 
 def test_runs_alone():
@@ -616,7 +623,8 @@ def test_the_calls_of_a_tool_node_are_wrapped(asynchronous: Any):
         graphs.with_call_wrappers(Subclass([double]), lambda *_: None)
 
 
-def test_what_a_task_has_before_its_first_question():
+@pytest.mark.parametrize("by_id", [False, True])
+def test_what_a_task_has_before_its_first_question(*, by_id: bool):
     """An answer without an id waits for the next `interrupt()`; each `Send` has an index."""
     found = []
 
@@ -629,8 +637,9 @@ def test_what_a_task_has_before_its_first_question():
     builder.add_conditional_edges(START, lambda _: [Send("one", {})], ["one"])
     graph = builder.compile(checkpointer=InMemorySaver())
     graph.invoke(QUESTION, THREAD)
-    graph.invoke(Command(resume="yes"), THREAD)
-    assert found == [(0, False, False), (0, False, True)]
+    [question] = graph.get_state(THREAD).interrupts
+    graph.invoke(Command(resume={question.id: "yes"} if by_id else "yes"), THREAD)
+    assert found == [(0, False, False), (0, by_id, True)]
 
 
 def test_a_tool_node_with_other_functions():

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware, ExtendedModelResponse, wrap_model_call
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    AgentState,
+    ExtendedModelResponse,
+    wrap_model_call,
+)
 from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from pydantic import BaseModel
 
-from kit import Agent, calls, streamed
+from kit import Agent, DeltaChannel, _messages_delta_reducer, calls, streamed
 from langgraph_patch import is_placeholder, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from langgraph_patch.threads import repair_thread
 from support.placeholder_texts import MALFORMED, WAITED
 from support.strict import RefusedError
 
@@ -135,7 +141,7 @@ class Note(AgentMiddleware):
         self.calls = calls
 
     def _noted(self, response: Any) -> Any:
-        note = HumanMessage("a note", id="note")
+        note = HumanMessage("a note")
         return ExtendedModelResponse(response, Command(update={"messages": [note]}))
 
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
@@ -177,6 +183,37 @@ def test_a_middleware_that_calls_the_model_twice():
     chunks = agent.stream(None, "updates")
     assert texts(agent.history) == [*HEALED, "second", "a note"]
     assert texts(chunks[0]["model"]["messages"]) == [*HEALED[2:4], "second"]
+
+
+class DeltaAgentState(AgentState):
+    """A history that is spread over checkpoints."""
+
+    messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+
+
+@pytest.mark.needs(langgraph="1.2")
+def test_a_repair_of_messages_without_an_id():
+    """LangGraph gives none to a message that a client sends as a pair."""
+    agent = Agent(with_middleware(PatchToolCallsMiddleware(), state_schema=DeltaAgentState), MAIL)
+    agent.run({"messages": [("human", "go")]})
+    agent.graph.update_state(agent.config, {"messages": [calls(("mail", {}), first=7)]}, "tools")
+    agent.run({"messages": [("human", "never mind")]})
+    types = ["human", "ai", "tool", "ai", "ai", "tool", "human", "ai"]
+    assert [m.type for m in agent.history] == types
+
+
+@pytest.mark.needs(langgraph="1.2")
+def test_a_repair_of_a_history_in_a_delta_channel():
+    """The stored thread can be read and repaired as before: nothing of it is ambiguous."""
+    middleware = [Note(), PatchToolCallsMiddleware()]
+    agent = Agent(with_middleware(*middleware, state_schema=DeltaAgentState), BOTH_CALLS)
+    agent.say("go")
+    agent.say("never mind")
+    assert texts(agent.history) == [*HEALED[:4], "a note", HEALED[4], "done", "a note"]
+    agent.graph.update_state(agent.config, {"messages": [calls(("mail", {}), first=7)]}, "tools")
+    options: Any = {"on_pause": "abandon", "min_age": 0, "dry_run": True}
+    repair = repair_thread(agent.graph.checkpointer, agent.config, **options)
+    assert (repair.outcome, repair.reason) == ("planned", None)
 
 
 def test_a_structured_response_beside_a_repair():
