@@ -264,6 +264,16 @@ def test_another_call_in_its_place(other):
     assert found_by(saver, calls(("pay", {"amount": 5}))) is None
 
 
+def test_two_calls_with_one_id():
+    """Each has a record of its own."""
+    saver = InMemorySaver()
+    made(saver, ("ended", {"result": RESULT}))
+    twins = MESSAGE.model_copy(update={"tool_calls": MESSAGE.tool_calls * 2})
+    reader = Reader(saver, "messages", required=True)
+    found = run_sync(read_claims(reader, Address("1"), [twins], read_calls(twins), None))
+    assert found == {(0, 0): Finding(result=RESULT)}
+
+
 def row(saver: Any, task: str, word: str, value: Any) -> None:
     """Write a row past this package."""
     saver.put_writes(RECORD.config, [(word, value)], task)
