@@ -81,6 +81,7 @@ READ: list[tuple[Any, Any, Any]] = [
     (lambda c: Run(c).can_write_first, True, False),
     (lambda c: Run(c).written, [], []),
     (lambda c: Run(c).kept, {}, {}),
+    (lambda c: Run(c).was_answered, False, False),
     (lambda c: Run(c).may_be_answered, False, False),
     (lambda c: Run(c).send_index, None, None),
     (lambda c: type(next(Run(c).stored(), None)), IORequest, type(None)),
@@ -622,15 +623,21 @@ def test_what_a_task_has_before_its_first_question():
 
     def node(state: Any, config: RunnableConfig) -> None:
         run = Run(config)
-        found.append((run.send_index, run.has_answers, run.may_be_answered))
+        found.append((run.send_index, run.was_answered, run.may_be_answered))
         interrupt("?")
+        found.append(run.was_answered)
 
     builder = StateGraph(State).add_node("one", node)
     builder.add_conditional_edges(START, lambda _: [Send("one", {})], ["one"])
     graph = builder.compile(checkpointer=InMemorySaver())
     graph.invoke(QUESTION, THREAD)
     graph.invoke(Command(resume="yes"), THREAD)
-    assert found == [(0, False, False), (0, False, True)]
+    assert found == [(0, False, False), (0, False, True), True]
+    found.clear()
+    graph.invoke(QUESTION, {"configurable": {"thread_id": "2"}})
+    (asked,) = graph.get_state({"configurable": {"thread_id": "2"}}).interrupts
+    graph.invoke(Command(resume={asked.id: "yes"}), {"configurable": {"thread_id": "2"}})
+    assert found == [(0, False, False), (0, True, True), True]
 
 
 def test_a_tool_node_with_other_functions():
