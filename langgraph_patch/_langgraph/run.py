@@ -168,14 +168,6 @@ class Run:
         return name if isinstance(name, str) else None
 
     @property
-    def has_answers(self) -> bool:
-        """Whether an `interrupt()` of the task was answered, now or in an earlier run of it.
-
-        An answer that names the interrupt counts before the node has come to its question.
-        """
-        return bool(getattr(self._own.get(_SCRATCHPAD), "resume", None))
-
-    @property
     def has_asked(self) -> bool:
         """Whether the node has come to an `interrupt()`: it went on, so there was an answer.
 
@@ -204,11 +196,18 @@ class Run:
         return _KEPT[id(writes)]
 
     @property
+    def was_answered(self) -> bool:
+        """Whether an answer to an `interrupt()` of the task is recorded, in this run or before.
+
+        An answer that names the interrupt counts before the node has come to its question.
+        """
+        return bool(getattr(self._own.get(_SCRATCHPAD), "resume", None))
+
+    @property
     def may_be_answered(self) -> bool:
-        """Whether an `interrupt()` of the task was answered, or the next one has its answer."""
-        scratchpad = self._own.get(_SCRATCHPAD)
-        peek = getattr(scratchpad, "get_null_resume", None)
-        return self.has_answers or (callable(peek) and peek(False) is not None)  # noqa: FBT003 - it takes no name
+        """The same, or an answer without an interrupt id waits for the next `interrupt()`."""
+        peek = getattr(self._own.get(_SCRATCHPAD), "get_null_resume", None)
+        return self.was_answered or (callable(peek) and peek(False) is not None)  # noqa: FBT003 - it takes no name
 
     @property
     def send_index(self) -> int | None:

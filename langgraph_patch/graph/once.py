@@ -30,10 +30,10 @@ from langchain_core.tools import BaseTool
 from langgraph import errors as langgraph_errors
 from langgraph.errors import GraphBubbleUp, ParentCommand
 from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
 
 from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch._langgraph.storage import nodes_of_namespace
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method, run_async, run_sync
 from langgraph_patch._text import short
 from langgraph_patch.address import Address
@@ -318,9 +318,8 @@ class OnceCall:
                 "process has died."
             )
         result = last.result(str(self._call["id"]))
-        if result is None:
-            return self.refused("has ended, and no result is recorded.")
-        return ParentCommand(result) if last.value.get("is_raised") else [result]
+        is_recorded = result is not None
+        return [result] if is_recorded else self.refused("has ended, and no result is recorded.")
 
     # --- the errors --------------------------------------------------------------------------
 
@@ -355,9 +354,9 @@ class OnceCall:
         is_pause = isinstance(error, GraphBubbleUp) and not isinstance(error, StartedError)
         if isinstance(error, ParentCommand):
             command = error.args[0]
-            # Without the ids of tasks, which are others in a replay.
-            graph = "|".join(nodes_of_namespace(command.graph or "")) or None
-            yield from self._end("ended", result=replace(command, graph=graph), is_raised=True)
+            # It names this graph by the id of a task, which is another one in a replay.
+            graph = command.graph if command.graph == Command.PARENT else None
+            yield from self._end("ended", result=replace(command, graph=graph))
         elif self._result:  # a wrapper raised or paused behind the tool
             yield from self._end("ended")
         elif is_pause or _is_invalid_answer(error):
@@ -369,7 +368,7 @@ class OnceCall:
 
     def _end(self, word: Word, **value: Any) -> IOGenerator[None]:
         if self._claim is not None:
-            value |= {"answered": self._run.has_answers} if word == "ended" else {}
+            value |= {"answered": self._run.was_answered} if word == "ended" else {}
             claim = replace(self._claim, word=word, value=value)
             yield from end(self.saver, self.record, claim)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from langgraph_patch.evidence.claims import (
     read_claims,
     record_of,
 )
+from langgraph_patch.evidence.judge import with_record
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.findings import Finding
@@ -262,6 +264,25 @@ def test_another_call_in_its_place(other):
     assert found_by(saver, other) == Finding()
     assert found_by(saver, calls(("pay", {"amount": 5}), id="m2")) is None
     assert found_by(saver, calls(("pay", {"amount": 5}))) is None
+
+
+def test_what_a_task_recorded_counts_more():
+    """A result of LangGraph's own record has what the tool wrote beside it."""
+    own, other = Finding(result=RESULT), Finding("failed", error="E", inner=("mail: sent",))
+    assert with_record(own, other) is own
+    assert with_record(other, STARTED) == replace(STARTED, inner=("mail: sent",))
+    assert with_record(other, own) == own
+    assert with_record(other, None) is other
+
+
+def test_two_calls_with_one_id():
+    """Each has a record of its own."""
+    saver = InMemorySaver()
+    made(saver, ("ended", {"result": RESULT}))
+    twins = MESSAGE.model_copy(update={"tool_calls": MESSAGE.tool_calls * 2})
+    reader = Reader(saver, "messages", required=True)
+    found = run_sync(read_claims(reader, Address("1"), [twins], read_calls(twins), None))
+    assert found == {(0, 0): Finding(result=RESULT)}
 
 
 def row(saver: Any, task: str, word: str, value: Any) -> None:

@@ -76,12 +76,12 @@ READ: list[tuple[Any, Any, Any]] = [
     (lambda c: Run.current().config == c, True, True),
     (lambda c: Run(c).node, "node1", None),
     (lambda c: Run(c).is_alone, True, True),
-    (lambda c: Run(c).has_answers, False, False),
     (lambda c: Run(c).has_asked, False, False),
     (lambda c: Run(c).has_begun_tasks, False, False),
     (lambda c: Run(c).can_write_first, True, False),
     (lambda c: Run(c).written, [], []),
     (lambda c: Run(c).kept, {}, {}),
+    (lambda c: Run(c).was_answered, False, False),
     (lambda c: Run(c).may_be_answered, False, False),
     (lambda c: Run(c).send_index, None, None),
     (lambda c: type(next(Run(c).stored(), None)), IORequest, type(None)),
@@ -630,8 +630,9 @@ def test_what_a_task_has_before_its_first_question(*, by_id: bool):
 
     def node(state: Any, config: RunnableConfig) -> None:
         run = Run(config)
-        found.append((run.send_index, run.has_answers, run.may_be_answered))
+        found.append((run.send_index, run.was_answered, run.may_be_answered))
         interrupt("?")
+        found.append(run.was_answered)
 
     builder = StateGraph(State).add_node("one", node)
     builder.add_conditional_edges(START, lambda _: [Send("one", {})], ["one"])
@@ -639,7 +640,7 @@ def test_what_a_task_has_before_its_first_question(*, by_id: bool):
     graph.invoke(QUESTION, THREAD)
     [question] = graph.get_state(THREAD).interrupts
     graph.invoke(Command(resume={question.id: "yes"} if by_id else "yes"), THREAD)
-    assert found == [(0, False, False), (0, by_id, True)]
+    assert found == [(0, False, False), (0, by_id, True), True]
 
 
 def test_a_tool_node_with_other_functions():

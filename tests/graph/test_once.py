@@ -38,7 +38,6 @@ from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.bank import (
     APPROVED,
     FAILED_TEXT,
-    NO,
     PAID,
     REFUSED,
     SCENES,
@@ -423,13 +422,19 @@ def test_two_calls_that_ask(kind):
     assert min(results_in(talk.model.seen[-1]).values()) == "declined"
 
 
-def test_an_answer_does_not_go_to_another_call_of_the_task():
+@pytest.mark.parametrize("by_id", [False, True])
+def test_an_answer_does_not_go_to_another_call_of_the_task(by_id):
     """In a plain ToolNode LangGraph counts the questions of all calls together: it is refused."""
+
+    def answer(text):
+        (asked,) = talk.graph.get_state(THREAD).interrupts
+        return talk.run(Command(resume={asked.id: text} if by_id else text))
+
     talk = Talk("hand_built", script=[ids_of("c1", "c2", amounts=(5, 6))])
     talk.say("pay")
-    assert talk.run(YES) is None
+    assert answer("yes") is None
     assert len(talk.bank.paid) == 1
-    assert talk.run(NO) == REFUSED
+    assert answer("no") == REFUSED
     assert "record=True" in str(talk.error)
     assert talk.say() is None
     assert len(talk.bank.paid) == 1

@@ -18,6 +18,7 @@ from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.errors import ParentCommand
 from langgraph.graph import MessagesState
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
@@ -252,6 +253,45 @@ def test_an_agent_in_a_tool_names_its_own(patch):
     talk.say("go")
     assert talk.while_it_works(YES) == [None, REFUSED]
     assert (bank.paid, results_in(inner.seen[-1])["c1"]) == ([5], PAID)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_handover_to_the_graph_above(raises):
+    """A tool of an agent that is a node leaves it: a replay of the agent leaves it again."""
+    bank = Bank()
+
+    @tool
+    def leaves(tool_call_id: Annotated[str, InjectedToolCallId]) -> Command:
+        """Leave the agent."""
+        bank.paid.append(1)
+        update = {"messages": [ToolMessage("left", tool_call_id=tool_call_id)]}
+        command = Command(graph=Command.PARENT, goto="node2", update=update)
+        if raises:
+            raise ParentCommand(command)
+        return command
+
+    def build(model, _, saver, **options):
+        agent = BARE["create_agent"](model, [leaves], None)
+        ends = lambda state: {"messages": [("ai", f"{len(state['messages'])}")]}
+        graph = above(agent, ends).compile(checkpointer=saver)
+        return with_patching(graph, **options)
+
+    ended = []
+    for is_lost in (False, True):
+        bank.paid.clear()
+        talk = Talk(build, bank=bank, script=[calls(("leaves", {}))], once=["leaves"])
+        talk.saver.breaks = lambda namespace, word, at=is_lost: (
+            is_record(namespace) and (at and word == "ended")
+        )
+        talk.saver.after = True
+        assert talk.say("go") == ("LostError" if is_lost else None)
+        talk.saver.breaks, talk.saver.is_lost = lambda *_: False, False
+        if is_lost:
+            assert talk.run(None) is None
+        assert bank.paid == [1]
+        ended.append([m.text for m in talk.graph.get_state(THREAD).values["messages"]])
+    assert ended[0] == ended[1]
+    assert "left" in ended[0]
 
 
 def test_a_handover_that_is_raised():
