@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -278,6 +278,7 @@ class Attempts:
         self._forms = [_as_stored, _in_plain_form]
         self._errors: list[BaseException] = []
         self._models: Any = None  # those that were asked first
+        self._tools: set[str] = set()  # what they may call
         self._closed: dict[str, Patch] = {}
         self._changes = ""
         self.is_repeated = False
@@ -321,6 +322,7 @@ class Attempts:
         run = self._first.run
         if len(self._errors) == 1:
             self._models = None if guard is None else guard.models
+            self._tools = set(_tool_names([options for _, options in self._models or ()]))
             refused = _RefusedBefore(self._models, self._first.histories(), "")
             if before := next(filter(refused.is_same, run.kept.get(Attempts, ())), None):
                 self._changes = before.changes
@@ -334,7 +336,7 @@ class Attempts:
         }
         last = self.request.histories()
         while self._forms:
-            forms = self._forms.pop(0)(patches)
+            forms = self._forms.pop(0)(patches, self._tools)
             sent = {key: patch.messages for key, patch in forms.items()}
             if not all(_are_same_request(sent[key], last[key]) for key in sent):
                 self.request = self._first.with_histories(sent)
@@ -401,12 +403,25 @@ class _RefusedBefore(NamedTuple):
         )
 
 
-def _as_stored(patches: Mapping[str, Patch]) -> Mapping[str, Patch]:
+def _as_stored(patches: Mapping[str, Patch], _: Collection[str]) -> Mapping[str, Patch]:
     return patches
 
 
-def _in_plain_form(patches: Mapping[str, Patch]) -> Mapping[str, Patch]:
-    return {key: joined(patch, plain_form(patch.messages)) for key, patch in patches.items()}
+def _in_plain_form(patches: Mapping[str, Patch], tools: Collection[str]) -> Mapping[str, Patch]:
+    return {key: joined(each, plain_form(each.messages, tools)) for key, each in patches.items()}
+
+
+def _tool_names(value: object, *, in_tools: bool = False) -> Iterator[str]:
+    """The names of the tools in the options of a request, in whatever form a provider has them."""
+    if isinstance(value, Mapping):
+        name = value.get("name")
+        if in_tools and isinstance(name, str):
+            yield name
+        for key, each in value.items():
+            yield from _tool_names(each, in_tools=in_tools or key in ("tools", "functions"))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tool_names(each, in_tools=in_tools)
 
 
 def _are_same_request(some: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> bool:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolCall, ToolMessage
 from langchain_core.messages.tool import tool_call
 
-from langgraph_patch.history.calls import Call, computer_call_ids, read_calls
+from langgraph_patch.history.calls import Call, computer_call_ids
 from langgraph_patch.history.changes import Change, Patch, change_of, joined, patch_of
 from langgraph_patch.history.fields import (
     CUSTOM_OUTPUT,
@@ -40,7 +40,7 @@ _SENT_KEYS = ("audio", "reasoning", "reasoning_content", "refusal", "tool_output
 """The keys in `additional_kwargs` that some integrations send, and other providers refuse."""
 
 
-def plain_form(messages: Sequence[BaseMessage]) -> Patch:
+def plain_form(messages: Sequence[BaseMessage], tools: Collection[str] = ()) -> Patch:
     r"""Write a history in the form that every provider's models read, for one request.
 
     A message of a model becomes its text and its calls; for an image, or a tool that its provider
@@ -50,6 +50,8 @@ def plain_form(messages: Sequence[BaseMessage]) -> Patch:
 
     Args:
         messages: The history; each call has its result behind it. It is not changed.
+        tools: The names of the tools that the model is given. They stay: a model that calls a tool
+            by the name that it has read in the history finds it. Default: none.
 
     Returns:
         The patch. If the history has this form, `patch.messages` is `messages` itself.
@@ -67,7 +69,7 @@ def plain_form(messages: Sequence[BaseMessage]) -> Patch:
         corrected message 1 (foreign); corrected message 2 (foreign)
     """
     reading = read_history(messages)
-    calls = _plain_calls(reading)
+    calls = _plain_calls(reading, tools)
     own = {p.answer.index: (p.call, call) for p, call in calls.items() if p.answer is not None}
     models = [message for message in messages if isinstance(message, AIMessage)]
     computer_ids = set[str]().union(*map(computer_call_ids, models))
@@ -87,7 +89,7 @@ def plain_form(messages: Sequence[BaseMessage]) -> Patch:
             after = _plain_answer(stored, [])
         elif isinstance(stored, ToolMessage) and stored.tool_call_id in computer_ids:
             after = None
-        after = after and _with_valid_name(after)
+        after = after if after is None or after.name in tools else _with_valid_name(after)
         if after is not None and not is_system:
             written.append(after)
         if after is not stored or (is_system and index):
@@ -103,20 +105,6 @@ def portable_form(patch: Patch) -> Patch:
     """
     whole = joined(patch, repair_refused(patch.messages))
     return joined(whole, plain_form(whole.messages))
-
-
-def stored_names(messages: Sequence[BaseMessage]) -> Mapping[str, str]:
-    """The stored name of each tool that has another one in the plain form, by that other name.
-
-    Not of one that several tools have there.
-
-    Args:
-        messages: The history as it is stored.
-    """
-    names = {call.name for m in messages if isinstance(m, AIMessage) for call in read_calls(m)}
-    counts = Counter(map(valid_name, names))
-    plain = {valid_name(name): name for name in names if name and valid_name(name) != name}
-    return {other: name for other, name in plain.items() if counts[other] == 1}
 
 
 # --- the ids and names of calls -----------------------------------------------------------------
@@ -136,7 +124,7 @@ def valid_name(name: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name[:_MAX_NAME]) or UNKNOWN_TOOL
 
 
-def _plain_calls(reading: Reading) -> dict[PairedCall, ToolCall]:
+def _plain_calls(reading: Reading, tools: Collection[str]) -> dict[PairedCall, ToolCall]:
     """Each call with an id of its own and a name that every provider accepts.
 
     The ids use no clock and no randomness, so that the same history gives the same request.
@@ -150,7 +138,8 @@ def _plain_calls(reading: Reading) -> dict[PairedCall, ToolCall]:
             new_id = _free_id(paired, taken | seen, salts)
         seen.add(new_id)
         # A call without a name has the one that its result names.
-        name = valid_name(call.name or (paired.answer and paired.answer.message.name) or "")
+        name = call.name or (paired.answer and paired.answer.message.name) or ""
+        name = name if name in tools else valid_name(name)
         listed = call.tool_call
         if listed is None or (listed["id"], listed["name"]) != (new_id, name):
             listed = tool_call(name=name, args=dict(call.args), id=new_id)

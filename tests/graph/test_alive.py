@@ -260,3 +260,44 @@ def test_what_is_alive_stays_and_what_died_goes_on(kind: Any, name: str, ids: st
             assert (result.text == work) == has_run
         elif cause != "unknown":
             assert (cause == "failed") == has_run
+
+
+def test_a_model_that_is_asked_again_reads_the_names_of_its_tools():
+    """In the plain form: it calls a tool as it read its name, and a human is asked."""
+
+    class Strict(StrictModel):
+        """Refuses the id of another provider; its own are short."""
+
+        def _line(self, messages: Any) -> Any:
+            ids = [c["id"] for m in messages if m.type == "ai" for c in m.tool_calls]
+            if any(len(each) > 40 for each in ids):
+                self.seen.append(list(messages))
+                raise TooLongError
+            return super()._line(messages)
+
+    def pays(name: str, call_id: str) -> AIMessage:
+        listed = {"name": name, "args": {"amount": 5}, "id": call_id, "type": "tool_call"}
+        return AIMessage("", tool_calls=[listed])
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    long = "x" * 50
+    model = Strict(script=[lambda messages: pays(messages[1].tool_calls[0]["name"], "c2")])
+    approval = HumanInTheLoopMiddleware(interrupt_on={"bank.pay": True})
+    tools = [StructuredTool.from_function(pay, name="bank.pay")]
+    bare = BARE["create_agent"](model, tools, InMemorySaver(), middleware=[approval])
+    agent = with_patching(bare)
+    old = [HumanMessage("pay"), pays("bank.pay", long), ToolMessage("paid", tool_call_id=long)]
+    state = agent.invoke({"messages": [*old, HumanMessage("again")]}, CONFIG)
+    assert "__interrupt__" in state
+    assert [len(seen) for seen in model.seen] == [4, 4]
+    stored = agent.get_state(CONFIG).values["messages"][1]
+    assert stored.tool_calls == old[1].tool_calls
+
+
+class TooLongError(ValueError):
+    """What a provider answers."""
+
+    status_code = 400

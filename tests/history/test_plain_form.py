@@ -4,7 +4,7 @@ import pytest
 from langchain_core.messages import AIMessage, FunctionMessage
 
 from langgraph_patch import patch_messages
-from langgraph_patch.history.plain_form import plain_form, stored_names, valid_name
+from langgraph_patch.history.plain_form import plain_form, valid_name
 from support.histories import H, ai, call_of, result, with_field
 from support.strict import refuse
 
@@ -85,13 +85,12 @@ def test_all_calls_are_listed_in_the_plain_form():
         assert (written.type, written.text) == ("tool", "r")
 
 
-def test_which_names_a_model_may_imitate():
-    """Those that no other tool of the history has in the plain form."""
-    history = answered(
-        ai(("bank.wire", "c1")), ai(("a b", "c2")), ai(("a.b", "c3")), ai(("t", "c4"))
-    )
-    assert stored_names(history) == {"bank_wire": "bank.wire"}
-    assert stored_names([H("x")]) == {}
+def test_the_name_of_a_tool_that_the_model_has_stays():
+    """It may call it by this name; that of another tool is changed."""
+    history = answered(ai(("bank.wire", "c1"), ("a b", "c2")))
+    [message, *results] = plain_form(history, {"bank.wire"}).messages
+    assert [call["name"] for call in message.tool_calls] == ["bank.wire", "a_b"]
+    assert [result.name for result in results] == ["bank.wire", "a_b"]
 
 
 def test_the_portable_form_is_the_repair_and_the_plain_form():
