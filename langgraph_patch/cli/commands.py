@@ -28,26 +28,7 @@ from rich.text import Text
 from langgraph_patch import __version__, threads, view
 from langgraph_patch._text import brief, quoted, visible
 from langgraph_patch.address import Address
-from langgraph_patch.cli.output import (
-    CLEAN,
-    DAMAGED,
-    STATUSES,
-    Counts,
-    database_name,
-    each_of,
-    exit_code,
-    has_histories,
-    kinds_in_words,
-    next_command,
-    notes_of,
-    outcomes_in_words,
-    print_json,
-    print_threads,
-    print_view,
-    summary,
-    tell,
-    totals_of,
-)
+from langgraph_patch.cli import output
 from langgraph_patch.errors import OptionError, PatchError
 from langgraph_patch.history.changes import json_value
 from langgraph_patch.threads.read import Selection, StoredHistory
@@ -108,7 +89,7 @@ def _selection(options: Namespace) -> Selection:
 
 def _reports(
     saver: BaseCheckpointSaver[Any],
-    counts: Counts,
+    counts: output.Counts,
     options: Namespace,
     *,
     search: bool = True,
@@ -117,7 +98,7 @@ def _reports(
     reports = scan_selected(
         saver, _selection(options), messages_key=options.messages_key, search=search
     )
-    for report in each_of(options, reports, "read"):
+    for report in output.each_of(options, reports, "read"):
         counts.add(report)
         if report.status in (options.status or (report.status,)):
             yield report
@@ -128,25 +109,25 @@ def _reports(
 
 def scan(options: Namespace) -> int:
     """Report on the selected threads."""
-    counts = Counts()
+    counts = output.Counts()
     with _open(options) as saver:
         reports = _reports(saver, counts, options)
-        wanted = options.status or [status for status in STATUSES if status != "healthy"]
+        wanted = options.status or [status for status in output.STATUSES if status != "healthy"]
         results = (each for each in reports if each.status in wanted)
-        print_threads(options, results, lambda: summary(counts))
+        output.print_threads(options, results, lambda: output.summary(counts))
     if options.json:
-        print_json(totals_of(counts, options), whole=True)
-    if not has_histories(counts, options):
-        return CLEAN
+        output.print_json(output.totals_of(counts, options), whole=True)
+    if not output.has_histories(counts, options):
+        return output.CLEAN
     if counts.first_damaged is not None:
-        command = next_command(options, "show", [counts.first_damaged])
-        tell(options, "next for one thread: this shows what happened to it:", command)
-    return exit_code(counts, options)
+        command = output.next_command(options, "show", [counts.first_damaged])
+        output.tell(options, "next for one thread: this shows what happened to it:", command)
+    return output.exit_code(counts, options)
 
 
 def show(options: Namespace) -> int:
     """Show each history of a thread, with its defects and the patch beside it."""
-    counts, shown = Counts(), list[Group]()
+    counts, shown = output.Counts(), list[Group]()
     with _open(options) as saver:
         for report in threads.scan_threads(
             saver, messages_key=options.messages_key, thread_ids=options.ids
@@ -156,15 +137,15 @@ def show(options: Namespace) -> int:
                 continue
             values = report.to_dict()
             if options.json:
-                print_json(values, whole=True)
+                output.print_json(values, whole=True)
             history = _history(saver, report, options.messages_key)
             shown.append(view.report_view(values, history, whole=options.all))
-    has_histories(counts, options)
+    output.has_histories(counts, options)
     if options.html is not None:
         _write_page(options, shown)
     elif not options.json:
-        print_view(Group(*shown))
-    return exit_code(counts, options)
+        output.print_view(Group(*shown))
+    return output.exit_code(counts, options)
 
 
 def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key: str) -> list[Any]:
@@ -179,14 +160,14 @@ def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key
 def _write_page(options: Namespace, shown: Sequence[Group]) -> None:
     """Write a page; never overwrite a file."""
     when = f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC} by langgraph-patch {__version__}"
-    footer = Text(visible(f"Database {database_name(options.database)}, read on {when}"))
+    footer = Text(visible(f"Database {output.database_name(options.database)}, read on {when}"))
     try:
         with Path(options.html).open("x", encoding="utf-8") as file:  # it follows no link
-            title = f"{options.ids[0]} in {database_name(options.database)}"
+            title = f"{options.ids[0]} in {output.database_name(options.database)}"
             file.write(view.as_html(Group(*shown, footer), title))
     except (OSError, ValueError) as error:  # ValueError: a null character
         raise OptionError(f"--html {options.html!r} cannot be written: {error}.") from error
-    tell(options, f"wrote {options.html!r}.")
+    output.tell(options, f"wrote {options.html!r}.")
 
 
 # --- repair and undo ---------------------------------------------------------------------
@@ -195,45 +176,45 @@ def _write_page(options: Namespace, shown: Sequence[Group]) -> None:
 def repair(options: Namespace) -> int:
     """Repair the selected threads, or plan it without `--apply`."""
     _check_selected(options)
-    counts, outcomes, plans = Counts(), Counts(), Counts()
+    counts, outcomes, plans = output.Counts(), output.Counts(), output.Counts()
     with _open(options, write=options.apply) as saver:
         checked_saver(saver, write=True)
         reports = _reports(saver, counts, options, search=False)
         todo = [report for report in reports if report.status != "healthy"]
-        if not has_histories(counts, options):
-            return CLEAN
+        if not output.has_histories(counts, options):
+            return output.CLEAN
         if options.apply and not options.yes:
             deque(_repairs(saver, todo, options, plans, dry_run=True), maxlen=0)
             if not _is_confirmed(options, plans, "write {} to"):
-                tell(options, "nothing was written.")
-                return DAMAGED
+                output.tell(options, "nothing was written.")
+                return output.DAMAGED
         outcomes.states["healthy"] += counts.states["healthy"]
         results = _repairs(saver, todo, options, outcomes, dry_run=not options.apply)
         shown = (each for each in results if each.outcome != "healthy")
-        print_threads(options, shown, lambda: _total(outcomes, options, "written"))
+        output.print_threads(options, shown, lambda: _total(outcomes, options, "written"))
     if outcomes.states["paused"]:
         outcomes.paused_with_damage = counts.paused_with_damage
-    return exit_code(outcomes, options)
+    return output.exit_code(outcomes, options)
 
 
 def undo(options: Namespace) -> int:
     """Undo the last repair of the selected threads, or show it without `--apply`."""
     _check_selected(options)
-    outcomes, planned = Counts(), Counts()
+    outcomes, planned = output.Counts(), output.Counts()
     with _open(options, write=options.apply) as saver:
-        plans = [*each_of(options, find_repairs(saver, _selection(options)), "read")]
+        plans = [*output.each_of(options, find_repairs(saver, _selection(options)), "read")]
         for _, plan in plans:
             planned.add(plan)
         if options.apply and not (options.yes or _is_confirmed(options, planned, "undo {} in")):
-            tell(options, "nothing was undone.")
-            return DAMAGED
+            output.tell(options, "nothing was undone.")
+            return output.DAMAGED
         acts = (
             (address, partial(_undo_one, saver, address, plan, options)) for address, plan in plans
         )
-        results = (_done(options, outcomes, *act) for act in each_of(options, acts, "done"))
+        results = (_done(options, outcomes, *act) for act in output.each_of(options, acts, "done"))
         none = "" if plans else "no thread has a repair to undo"
-        print_threads(options, results, lambda: _total(outcomes, options, "undone", none))
-    return exit_code(outcomes, options)
+        output.print_threads(options, results, lambda: _total(outcomes, options, "undone", none))
+    return output.exit_code(outcomes, options)
 
 
 def _check_selected(options: Namespace) -> None:
@@ -242,9 +223,9 @@ def _check_selected(options: Namespace) -> None:
         raise OptionError("name threads, select them with --thread, --since or --status, or --all.")
 
 
-def _total(outcomes: Counts, options: Namespace, what: str, none: str = "") -> str:
+def _total(outcomes: output.Counts, options: Namespace, what: str, none: str = "") -> str:
     """The totals of a repair or an undo, and whether anything was done."""
-    text = outcomes_in_words(outcomes) or none or "no thread was finished"
+    text = output.outcomes_in_words(outcomes) or none or "no thread was finished"
     return text + ("." if options.apply else f" (nothing was {what}).")
 
 
@@ -252,12 +233,12 @@ def _repairs(
     saver: BaseCheckpointSaver[Any],
     todo: Iterable[ThreadReport],
     options: Namespace,
-    outcomes: Counts,
+    outcomes: output.Counts,
     *,
     dry_run: bool,
 ) -> Iterator[ThreadRepair]:
     """Repair each history, up to `--limit`, and count the outcomes."""
-    for report in each_of(options, todo, "planned" if dry_run else "done"):
+    for report in output.each_of(options, todo, "planned" if dry_run else "done"):
         is_full = outcomes.states["repaired"] + outcomes.states["planned"] == options.limit
         if is_full and _is_changed(report, options):
             outcomes.beyond_limit += 1
@@ -266,12 +247,12 @@ def _repairs(
             yield _done(options, outcomes, Address(report.thread_id, report.namespace), act)
 
 
-def _is_confirmed(options: Namespace, plans: Counts, what: str) -> bool:
+def _is_confirmed(options: Namespace, plans: output.Counts, what: str) -> bool:
     """Whether the user wants to write what is planned; with the causes, and the database's name."""
     if not (count := plans.states["planned"]):
         return True
-    question = f"{what.format(counted(count, 'repair*'))} {database_name(options.database)}"
-    if kinds := kinds_in_words(plans):
+    question = f"{what.format(counted(count, 'repair*'))} {output.database_name(options.database)}"
+    if kinds := output.kinds_in_words(plans):
         question += f" ({kinds})"
     if sys.stdin is None or not sys.stdin.isatty():
         raise OptionError(f"nobody can be asked whether to {question}: add --yes.")
@@ -316,7 +297,7 @@ def _undo_one(
 
 def _done(
     options: Namespace,
-    outcomes: Counts,
+    outcomes: output.Counts,
     address: Address,
     act: Callable[[], ThreadRepair],
 ) -> ThreadRepair:
@@ -327,7 +308,9 @@ def _done(
         check_of_thread(error)
         if options.debug:
             raise
-        reason = (str(error) if isinstance(error, PatchError) else brief(error)) + notes_of(error)
+        reason = (str(error) if isinstance(error, PatchError) else brief(error)) + output.notes_of(
+            error
+        )
         result = ThreadRepair(address.thread_id, address.namespace, "refused", reason)
     outcomes.add(result)
     return result
@@ -340,4 +323,4 @@ def demo(_: Namespace) -> int:
     console = Console(highlight=False, markup=False, emoji=False)
     for line in lines():
         console.print(Text(line, style_of(line)), soft_wrap=not console.is_terminal)
-    return CLEAN
+    return output.CLEAN

@@ -206,7 +206,7 @@ def database_name(location: str) -> str:
     """A path or a URI without user, password and parameters.
 
     Examples:
-        >>> from langgraph_patch.cli.commands import database_name
+        >>> from langgraph_patch.cli.output import database_name
         >>> database_name("postgresql://bob:s3cret@db.example/app?sslmode=require")
         'postgresql://db.example/app'
     """

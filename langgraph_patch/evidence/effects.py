@@ -18,13 +18,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Overwrite, Send
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import leads_to_model
-from langgraph_patch._langgraph.storage import (
-    is_delta_channel,
-    is_reserved,
-    last_nodes,
-    triggered_node,
-)
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.evidence.superstep import Superstep, Task
 from langgraph_patch.history.comparing import is_equal
@@ -71,7 +66,8 @@ def effects_of(task: Task, newest: Superstep) -> Effects | None:
     writes = [
         (channel, value)
         for channel, value in task.writes
-        if channel != step.messages_key and not (triggered_node(channel) or is_reserved(channel))
+        if channel != step.messages_key
+        and not (storage.triggered_node(channel) or storage.is_reserved(channel))
     ]
     goes_elsewhere = _goes_elsewhere(task)
     if step.was_applied or not (writes or goes_elsewhere):
@@ -105,7 +101,7 @@ def with_unchanged_deltas(
         unchanged = set(each.unchanged)
         for key in sorted({key for key, _ in each.writes} - unchanged):
             channel: Any = channels.get(key)
-            if is_delta_channel(channel):
+            if storage.is_delta_channel(channel):
                 request = {"config": each.task.step.address.config, "channels": [key]}
                 delta = yield from call_method(saver, "get_delta_channel_history", **request)
                 then = channel.from_checkpoint(delta[key].get("seed", channel.checkpoint()))
@@ -118,9 +114,9 @@ def with_unchanged_deltas(
 
 def _goes_elsewhere(task: Task) -> bool:
     """Whether a task started another node than the model, which runs in the next turn anyway."""
-    edges = {triggered_node(c) or "" for c, _ in task.writes if c.startswith("branch:to:")}
+    edges = {storage.triggered_node(c) or "" for c, _ in task.writes if c.startswith("branch:to:")}
     sends = {value.node for c, value in task.writes if c == TASKS and isinstance(value, Send)}
-    left = (edges | sends) - last_nodes(task.step.saved)
+    left = (edges | sends) - storage.last_nodes(task.step.saved)
     return not all(map(leads_to_model, left))
 
 

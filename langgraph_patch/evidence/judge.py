@@ -30,13 +30,8 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.types import Send
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import runs_after_model
-from langgraph_patch._langgraph.storage import (
-    ERROR_SOURCE,
-    NUMBERS_QUESTIONS,
-    RETURN,
-    is_node_timeout,
-)
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
 from langgraph_patch.evidence.window import Sighting, Window
 from langgraph_patch.history.calls import Call, read_calls
@@ -140,7 +135,7 @@ def _written_in(seen: Sighting) -> Iterator[tuple[Task, Sequence[BaseMessage]]]:
     yield from ((task, task.messages) for task in step.tasks)
     # A `@task` of a node, or an error handler. Once another message follows, what they wrote may
     # be the result of a call that a node made itself.
-    is_handled = any(task.written_to(ERROR_SOURCE) for task in step.writers)
+    is_handled = any(task.written_to(storage.ERROR_SOURCE) for task in step.writers)
     for task in step.others if seen.is_pending else ():
         # `update_state` writes messages under an id of its own, too.
         yield task, [*task.returned, *(task.messages if is_handled else ())]
@@ -195,11 +190,13 @@ def _ending_of(task: Task, window: Window) -> Finding | None:
         return Finding("cancelled")
     # Both an error and an interrupt: two runs, and their order is recorded only if the task wrote
     # the answer with its error. An edited call: what failed is the call in its place.
-    is_answered = bool(task.answered) if NUMBERS_QUESTIONS else RESUME in channels
+    is_answered = bool(task.answered) if storage.NUMBERS_QUESTIONS else RESUME in channels
     is_last = INTERRUPT not in channels or is_answered
     if not is_last or _was_edited(window):
         return None
-    return Finding("failed", error=text, detail="timeout" if is_node_timeout(error) else None)
+    return Finding(
+        "failed", error=text, detail="timeout" if storage.is_node_timeout(error) else None
+    )
 
 
 def _was_edited(window: Window) -> bool:
@@ -230,7 +227,7 @@ def ending_of_only_call(window: Window) -> tuple[Finding | None, Task] | None:
     is_only = len(step.nodes) == len(tasks) == 1 and not (step.sends or step.is_goto)
     if not is_only or any(map(runs_after_model, step.nodes)):
         return None
-    returned = any(channel == RETURN for task in step.others for channel, _ in task.writes)
+    returned = any(channel == storage.RETURN for task in step.others for channel, _ in task.writes)
     place = window.versions_in(writer.messages)[-1]
     ran_tools = any(isinstance(message, ToolMessage) for message in writer.messages[place:])
     if returned or ran_tools:

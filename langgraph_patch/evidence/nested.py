@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langgraph_patch._langgraph.storage import parent_namespace
+from langgraph_patch._langgraph import storage
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.address import Address
 from langgraph_patch.evidence.judge import JudgedCall
@@ -49,7 +49,7 @@ def graph_above(window: Window) -> Address | None:
     origin = window.origin
     if origin is None or origin.source_before != "input" or not origin.namespace:
         return None
-    above = parent_namespace(origin.namespace)
+    above = storage.parent_namespace(origin.namespace)
     return origin.address.at(above, origin.graphs_above.get(above))
 
 

@@ -20,28 +20,15 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Interrupt, Overwrite, Send
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import sent_call
-from langgraph_patch._langgraph.storage import (
-    ERROR_SOURCE,
-    NO_TASK,
-    NUMBERS_QUESTIONS,
-    RETURN,
-    due_channels,
-    joined_nodes,
-    own_interrupt_id,
-    send_index,
-    state_keys,
-    trigger_values,
-    triggered_node,
-    whole_value,
-)
 from langgraph_patch.address import Address
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.fields import corrected
 from langgraph_patch.history.messages import as_messages, messages_or_none
 from langgraph_patch.history.placeholders import is_synthetic
 
-_OF_UNFINISHED = (INTERRUPT, ERROR, ERROR_SOURCE, RESUME, RETURN)
+_OF_UNFINISHED = (INTERRUPT, ERROR, storage.ERROR_SOURCE, RESUME, storage.RETURN)
 """What a task may write before its node returns."""
 
 
@@ -86,7 +73,7 @@ class Task:
     @cached_property
     def returned(self) -> list[BaseMessage]:
         """The messages that it returned as a `@task`."""
-        found = _returned_messages(self.written_to(RETURN), self.step.messages_key)
+        found = _returned_messages(self.written_to(storage.RETURN), self.step.messages_key)
         return [corrected(message) for message in found]
 
     @property
@@ -121,17 +108,17 @@ class Task:
         """
         answers = self.written_to(RESUME)[-1:]
         has_run = any(channel not in _OF_UNFINISHED for channel, _ in self.writes)
-        if has_run or not (NUMBERS_QUESTIONS and answers and self.errors):
+        if has_run or not (storage.NUMBERS_QUESTIONS and answers and self.errors):
             return frozenset()
         count = len(answers[0]) if isinstance(answers[0], list) else 1
         place = self.step.namespace, self.node or "", self.id
-        own = {own_interrupt_id(*place, number) for number in range(count)}
+        own = {storage.own_interrupt_id(*place, number) for number in range(count)}
         return frozenset(each for each in self.interrupt_ids if each in own)
 
     @property
     def owns_interrupts(self) -> bool:
         """Whether it, or a `@task` in it, raised all its interrupts, and no graph below it."""
-        own = own_interrupt_id(self.step.namespace, self.node or "", self.id)
+        own = storage.own_interrupt_id(self.step.namespace, self.node or "", self.id)
         inside = {i for other in self.step.others for i in other.interrupt_ids}
         return set(self.interrupt_ids) <= {own, *inside}
 
@@ -218,8 +205,8 @@ class Superstep:
     @cached_property
     def nodes(self) -> frozenset[str]:
         """The nodes that an edge triggered. Each runs over the whole state."""
-        due = due_channels(self.saved.checkpoint["channel_values"])
-        return frozenset(node for channel in due if (node := triggered_node(channel)))
+        due = storage.due_channels(self.saved.checkpoint["channel_values"])
+        return frozenset(node for channel in due if (node := storage.triggered_node(channel)))
 
     @cached_property
     def sends(self) -> list[Any]:
@@ -240,7 +227,7 @@ class Superstep:
         They are in the order in which LangGraph applies what they wrote.
         """
         writes = {task.id: task.writes for task in self.writers}
-        found = [(send_index(task.path), task) for task in _derived(self)]
+        found = [(storage.send_index(task.path), task) for task in _derived(self)]
         found.sort(key=lambda each: (each[0] is not None, each[0] or 0, each[1].name))
         return [
             Task(
@@ -268,7 +255,7 @@ class Superstep:
     def _commanded(self) -> set[str]:
         """The channels that a client wrote to with a `Command`."""
         writes = self.saved.pending_writes or ()
-        return {channel for task_id, channel, _ in writes if task_id == NO_TASK}
+        return {channel for task_id, channel, _ in writes if task_id == storage.NO_TASK}
 
     @property
     def is_answered(self) -> bool:
@@ -278,7 +265,9 @@ class Superstep:
     @property
     def is_goto(self) -> bool:
         """Whether a client sent the run to a node: `Command(goto=...)`. Its tasks are not known."""
-        return any(channel == TASKS or triggered_node(channel) for channel in self._commanded)
+        return any(
+            channel == TASKS or storage.triggered_node(channel) for channel in self._commanded
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -305,8 +294,12 @@ def superstep_of(
         following: The next superstep of this branch. Default: there is none.
     """
     stored = saved.checkpoint["channel_values"]
-    values = {key: whole_value(stored[key]) for key in state_keys(stored) if key != messages_key}
-    checkpoint: Any = {**saved.checkpoint, "channel_values": trigger_values(stored)}
+    values = {
+        key: storage.whole_value(stored[key])
+        for key in storage.state_keys(stored)
+        if key != messages_key
+    }
+    checkpoint: Any = {**saved.checkpoint, "channel_values": storage.trigger_values(stored)}
     step = Superstep(saved._replace(checkpoint=checkpoint), messages_key, history, values)
     if following is None:
         return step
@@ -324,14 +317,14 @@ def _derived(step: Superstep) -> Sequence[Any]:
     sent = {send.node for send in step.sends if isinstance(send, Send)}
     if not (step.nodes or sent):
         return ()
-    joins = {channel: joined_nodes(channel) for channel in channels}
-    named = {*sent, *(triggered_node(channel) or "" for channel in joins)}
+    joins = {channel: storage.joined_nodes(channel) for channel in channels}
+    named = {*sent, *(storage.triggered_node(channel) or "" for channel in joins)}
     graph: StateGraph[Any] = StateGraph(dict)
     for node in sorted(named.union(*joins.values()) - {"", END}):
         graph.add_node(node, lambda _: None).add_edge(START, node)
     for channel, sources in joins.items():
         if sources:
-            graph.add_edge(sources, triggered_node(channel) or "")
+            graph.add_edge(sources, storage.triggered_node(channel) or "")
     copy: Any = {**checkpoint, "channel_values": {**channels, "__root__": {}}}
     saver = _OneCheckpoint(step.saved._replace(checkpoint=copy, pending_writes=[]))
     config = RunnableConfig(configurable={"thread_id": ""})

@@ -19,7 +19,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_patch._langgraph.storage import whole_value
+from langgraph_patch._langgraph import storage
 from langgraph_patch._sansio import IOGenerator, IORequest, method_request
 from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError, MessagesError
@@ -126,7 +126,7 @@ class Reader:
             delta = found[key] if found else {}
             stored, writes = delta.get("seed"), [value for *_, value in delta.get("writes", ())]
         try:
-            history = [] if stored is None else as_messages(whole_value(stored))
+            history = [] if stored is None else as_messages(storage.whole_value(stored))
             history = fold(history, writes) if writes else history
             return [corrected(message) for message in history]
         except MessagesError:

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch._langgraph.storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError
@@ -118,10 +118,12 @@ def _place_after(history: Sequence[BaseMessage], before: Superstep) -> int:
 
 def _told_if_changed(turn: AbandonedTurn, others: Mapping[str, Any]) -> AbandonedTurn:
     """Mark a turn as told if its results may state what other state keys do not have."""
-    keys = state_keys(others)
+    keys = storage.state_keys(others)
     versions = turn.newest.saved.checkpoint["channel_versions"]
     changed = {key: value for key, value in turn.changed.items() if key in keys}
-    changed |= {key: None for key in keys if key in versions and is_delta_channel(others[key])}
+    changed |= {
+        key: None for key in keys if key in versions and storage.is_delta_channel(others[key])
+    }
     is_known = turn.is_known and not (changed and called_in(turn.messages))
     return replace(turn, changed=changed, is_known=is_known)
 

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import Graph, compile_like, runs_other_tools
-from langgraph_patch._langgraph.storage import ROOT_CHANNEL, state_keys
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
@@ -294,7 +294,7 @@ def _checked_builder(graph: object) -> _Builder:
             f"graph that its compile() returns. Patch the graph before you bind() it, give it a "
             f"with_retry(), or call it in an @entrypoint; inside an @entrypoint use patch_model."
         )
-    if ROOT_CHANNEL in Graph(builder).channels:
+    if storage.ROOT_CHANNEL in Graph(builder).channels:
         raise GraphError(
             "The state of the graph is a bare value: expected a schema with a key for the history, "
             "such as StateGraph(MessagesState)."
@@ -331,7 +331,7 @@ def _check_keys(graph: Graph, nodes: Mapping[str, CoveredNode], keys: Sequence[s
     unread = [key for key in keys if not any(key in node.keys for node in nodes.values())]
     if unread:
         graphs = [graph, *(node.graph for node in nodes.values())]
-        found = sorted({name for each in graphs for name in state_keys(each.channels)})
+        found = sorted({name for each in graphs for name in storage.state_keys(each.channels)})
         raise GraphError(
             f"No node reads the state key {unread[0]!r}, so there is nothing to patch: give the "
             f"key of the history with messages_key=... The state keys are: {_listed(found)}. The "

@@ -21,8 +21,8 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, push_message
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch._langgraph.storage import state_keys
 from langgraph_patch.errors import GraphError
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.messages import messages_or_none
@@ -98,7 +98,7 @@ def values_in(state: Any) -> dict[str, Any]:
 
 def unknown_key_error(key: str, channels: Iterable[str]) -> GraphError:
     """The error for a `messages_key` that is not a key of the state."""
-    keys = ", ".join(map(repr, state_keys(channels)))
+    keys = ", ".join(map(repr, storage.state_keys(channels)))
     return GraphError(f"messages_key={key!r} is no key of the state: expected one of {keys}.")
 
 

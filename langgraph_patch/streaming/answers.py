@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, TypeAlias, overload
 
 from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
 
-from langgraph_patch._langgraph.storage import nodes_of_namespace
+from langgraph_patch._langgraph import storage
 from langgraph_patch._text import short
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.placeholders import is_placeholder
@@ -353,7 +353,7 @@ class _Answers:
         task = _task_of(metadata)
         message = self._newest.get((task, chunk.id))
         if message is None or message.turn.ended:
-            nodes = {metadata.get("langgraph_node"), *nodes_of_namespace(task)}
+            nodes = {metadata.get("langgraph_node"), *storage.nodes_of_namespace(task)}
             is_internal = not nodes.isdisjoint(self._tool_nodes) or metadata.get("lc_source")
             hidden: _Reason | None = "inside_tool" if is_internal and not self._internal else None
             message = _Message(Turn(self._checker), task, hidden)
@@ -375,7 +375,7 @@ class _Answers:
         placeholders.
         """
         task = _task_of(metadata)
-        if not self._tool_nodes.isdisjoint(nodes_of_namespace(task)[:-1]):
+        if not self._tool_nodes.isdisjoint(storage.nodes_of_namespace(task)[:-1]):
             return []  # of an agent inside a tool
         caller = self._callers.get(result.tool_call_id)
         if caller is not None:
@@ -385,7 +385,11 @@ class _Answers:
             self._results[result.id or id(result)] = (result, metadata)
         node = metadata.get("langgraph_node")
         callers = self._calling_nodes
-        if not task or caller is None or node in callers.union(nodes_of_namespace(caller.task)):
+        if (
+            not task
+            or caller is None
+            or node in callers.union(storage.nodes_of_namespace(caller.task))
+        ):
             return []
         self._tool_nodes.add(node)
         messages = [] if self._internal else self._of_task(task)

@@ -20,16 +20,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
-from langgraph_patch._langgraph.storage import (
-    ERROR_SOURCE,
-    NEWEST_FORMAT,
-    NO_TASK,
-    due_channels,
-    is_spread,
-    later_checkpoint_id,
-    task_of_namespace,
-    whole_value,
-)
+from langgraph_patch._langgraph import storage
 from langgraph_patch._text import brief, quoted, short
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, ThreadError
@@ -54,7 +45,7 @@ _FIRST_OF_TODAY = 3
 
 _OLD_PREFIXES = ("start:", "branch:")
 
-_NO_RESULT = frozenset((INTERRUPT, RESUME, ERROR, ERROR_SOURCE))
+_NO_RESULT = frozenset((INTERRUPT, RESUME, ERROR, storage.ERROR_SOURCE))
 """A write to one of these channels does not show that a task finished."""
 
 
@@ -72,7 +63,7 @@ def checked_address(config: RunnableConfig) -> Address:
         raise ThreadError(f"{quoted(config)} names no thread: pass {_config_for(config)}.")
     # Other keys stay: some checkpointers need more than these.
     address = Address.of({"configurable": {**configurable}})
-    if task_of_namespace(address.namespace) is not None:
+    if storage.task_of_namespace(address.namespace) is not None:
         raise ThreadError(
             f"Namespace {address.namespace!r} belongs to one run of a node: no later run reads it, "
             f"so there is nothing to repair. Repair the root namespace of the thread."
@@ -178,7 +169,7 @@ def read_each(
         Exception: What a database or a server raises that fails.
     """
     for address in selected_addresses(saver, selection):
-        if task_of_namespace(address.namespace) is not None:
+        if storage.task_of_namespace(address.namespace) is not None:
             continue
         try:
             result = read(address)
@@ -248,7 +239,7 @@ class StoredHistory:
             MessagesError: If the value is not a list of messages.
         """
         checkpoint = self.saved.checkpoint
-        if checkpoint.get("v", 1) > NEWEST_FORMAT:
+        if checkpoint.get("v", 1) > storage.NEWEST_FORMAT:
             raise ThreadError(
                 f"its checkpoint has format {checkpoint['v']!r}, which is newer than this version "
                 f"of langgraph-patch supports: upgrade langgraph-patch"
@@ -277,7 +268,11 @@ class StoredHistory:
         own = self.saver.get_delta_channel_history(config=self.saved.config, channels=[key])[key]
         seed: Any = own.get("seed", [])
         # A value that was stored as it is belongs to another channel, or to a state before it.
-        if "seed" in own and whole_value(seed) is seed and not is_spread(self.saved, key):
+        if (
+            "seed" in own
+            and storage.whole_value(seed) is seed
+            and not storage.is_spread(self.saved, key)
+        ):
             raise ThreadError(
                 f"the value of its state key {key!r} is not stored any more: an older one is no "
                 f"substitute"
@@ -291,7 +286,7 @@ class StoredHistory:
         waiting: dict[str, Sequence[Any]] = {}
         finished: set[str] = set()
         for task, channel, value in self.saved.pending_writes or ():
-            if channel == INTERRUPT and task != NO_TASK:
+            if channel == INTERRUPT and task != storage.NO_TASK:
                 waiting[task] = value if isinstance(value, Sequence) else [value]
             elif channel not in _NO_RESULT:
                 finished.add(task)
@@ -336,7 +331,7 @@ class StoredHistory:
     def starting_channels(self) -> list[str]:
         """The channels that start the tasks of the superstep after the checkpoint."""
         checkpoint = self.saved.checkpoint
-        due = due_channels(checkpoint["channel_values"])
+        due = storage.due_channels(checkpoint["channel_values"])
         if checkpoint.get("v", 1) >= _FIRST_OF_TODAY:
             return due
         # Before, a node was started by a channel with its name, or by one for each edge.
@@ -356,7 +351,7 @@ class StoredHistory:
         metadata: Any = self.saved.metadata or {}
         if metadata.get("source") != "update" or not MARK.items() <= metadata.items():
             return False
-        return self.checkpoint_id == later_checkpoint_id(self.parent_id, 1)
+        return self.checkpoint_id == storage.later_checkpoint_id(self.parent_id, 1)
 
     def written(self) -> datetime | None:
         """When the checkpoint was written, in UTC; None if it has no readable time."""
@@ -382,7 +377,7 @@ def age_of(written: datetime | None) -> float:
 
 def _checked_messages(value: Any) -> list[BaseMessage]:
     """The messages of a stored value; a class that is not loaded leaves only its arguments."""
-    value = whole_value(value)
+    value = storage.whole_value(value)
     for kind in set(map(type, value)) if isinstance(value, list) else ():
         if not issubclass(kind, BaseMessage | dict):
             raise ThreadError(

@@ -28,13 +28,7 @@ from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph.graph.message import add_messages
 
-from langgraph_patch._langgraph.storage import (
-    NO_TASK,
-    accepted_input,
-    counters_of,
-    later_checkpoint_id,
-    state_keys,
-)
+from langgraph_patch._langgraph import storage
 from langgraph_patch._sansio import run_sync
 from langgraph_patch._text import brief, cut, quoted, short
 from langgraph_patch.address import Address
@@ -251,7 +245,7 @@ def _check_due(base: StoredHistory, patch: Patch, on_pause: OnPause, min_age: fl
 
 def _check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str]) -> None:
     """Check that nothing depends on what only the graph of the application knows."""
-    if accepted_input(base.saved) is not None:
+    if storage.accepted_input(base.saved) is not None:
         raise Refused(
             "a run was stopped before its first superstep: continue it with invoke(None) first"
         )
@@ -266,7 +260,7 @@ def _check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str
             f"ignores and others obey: {PATCHED}"
         )
     channels = {channel for _, channel, _ in base.saved.pending_writes or ()}
-    if others := {*state_keys(channels)} - {base.messages_key}:
+    if others := {*storage.state_keys(channels)} - {base.messages_key}:
         named = ", ".join(map(repr, sorted(others)))
         raise Refused(f"finished tasks wrote the state key {named}: {PATCHED} and restores that")
     is_over = ERROR in channels or base.interrupts()
@@ -315,8 +309,8 @@ def _committed(base: StoredHistory, messages: Sequence[BaseMessage]) -> list[Bas
     except Exception as error:  # any: what is stored may name what no graph can have
         raise Refused(f"no graph fits it ({brief(error)}): {PATCHED}") from error
     others = {task.id: task for task in step.others}
-    clients = [others.pop(NO_TASK)] if NO_TASK in others else []
-    if any(state_keys(channel for channel, _ in task.writes) for task in others.values()):
+    clients = [others.pop(storage.NO_TASK)] if storage.NO_TASK in others else []
+    if any(storage.state_keys(channel for channel, _ in task.writes) for task in others.values()):
         raise Refused(f"the node of work that finished in this thread is not known; {PATCHED}")
     reducer = cast("Any", add_messages)  # it takes and returns more than lists
     channel = BinaryOperatorAggregate(list, reducer).from_checkpoint(list(messages))
@@ -380,7 +374,7 @@ def _new_checkpoint(base: StoredHistory, messages: Sequence[BaseMessage]) -> Che
     }
     saved = base.saved.metadata
     parents, step = saved.get("parents", {}), saved.get("step", -1) + 1
-    counters = counters_of(base.saved, key)
+    counters = storage.counters_of(base.saved, key)
     metadata: Any = {"source": "update", "step": step, "parents": parents, **MARK, **counters}
     return base.saved._replace(checkpoint=new, metadata=metadata)
 
@@ -391,7 +385,7 @@ def _id_after(base: StoredHistory) -> str:
     Raises:
         Stopped: If there is none, because LangGraph did not make the id of the other one.
     """
-    new = later_checkpoint_id(base.checkpoint_id, 1)
+    new = storage.later_checkpoint_id(base.checkpoint_id, 1)
     if new is None:
         raise Refused(
             f"the id of its newest checkpoint, {short(base.checkpoint_id, 100)}, is none of "

@@ -14,7 +14,7 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_patch._langgraph.storage import postgres_cursor
+from langgraph_patch._langgraph import storage
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, StoreError, ThreadError
 from langgraph_patch.threads.stores.tables import Tables, class_names, no_checkpoint, not_ordinary
@@ -28,7 +28,7 @@ _TABLES = Tables(
         # Row locks are not enough: LangGraph inserts rows.
         ("LOCK TABLE checkpoints, checkpoint_writes IN SHARE ROW EXCLUSIVE MODE",),
     ),
-    cursor=postgres_cursor,
+    cursor=storage.postgres_cursor,
 )
 list_addresses = _TABLES.list_addresses
 

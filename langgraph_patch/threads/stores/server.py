@@ -33,14 +33,7 @@ from langgraph.types import Interrupt, Send
 from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
 
-from langgraph_patch._langgraph.storage import (
-    NEWEST_FORMAT,
-    NO_TASK,
-    ROOT_CHANNEL,
-    is_reserved,
-    send_index,
-    trigger_channel,
-)
+from langgraph_patch._langgraph import storage
 from langgraph_patch._text import brief, cut, short
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, StoreError, ThreadError
@@ -327,19 +320,19 @@ def checkpoint_of(state: Mapping[str, Any]) -> CheckpointTuple:
     tasks: Sequence[Mapping[str, Any]] = state.get("tasks") or ()
     values = _values_of(state.get("values"))
     triggers = {
-        trigger_channel(task["name"]): None
+        storage.trigger_channel(task["name"]): None
         for task in tasks
-        if send_index(task["path"]) is None and not is_reserved(task["name"])
+        if storage.send_index(task["path"]) is None and not storage.is_reserved(task["name"])
     }
-    sent = [task for task in tasks if send_index(task["path"]) is not None]
-    sent.sort(key=lambda task: send_index(task["path"]) or 0)
+    sent = [task for task in tasks if storage.send_index(task["path"]) is not None]
+    sent.sort(key=lambda task: storage.send_index(task["path"]) or 0)
     sends = [Send(task["name"], None) for task in sent]
     metadata: Any = state.get("metadata") or {}
     named, parent = state["checkpoint"], state.get("parent_checkpoint")
     return CheckpointTuple(
         config=Address.of({"configurable": _named(named)}).config,
         checkpoint={
-            "v": NEWEST_FORMAT,
+            "v": storage.NEWEST_FORMAT,
             "id": named["checkpoint_id"],
             "ts": str(state["created_at"]),
             "channel_values": {**values, **triggers, **({TASKS: sends} if sends else {})},
@@ -363,7 +356,7 @@ def _values_of(written: Any) -> dict[str, Any]:
     """What a state, or the result of a task, has in each channel."""
     if written is None:
         return {}
-    channels = written if isinstance(written, Mapping) else {ROOT_CHANNEL: written}
+    channels = written if isinstance(written, Mapping) else {storage.ROOT_CHANNEL: written}
     return {key: with_messages(value) for key, value in channels.items()}
 
 
@@ -387,7 +380,11 @@ def _writes_of(task: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     if task.get("interrupts"):
         raised = [Interrupt(value=each.get("value"), id=each["id"]) for each in task["interrupts"]]
         yield task_id, INTERRUPT, raised
-        yield NO_TASK, RESUME, None  # it may have been answered, which the API does not show
+        yield (
+            storage.NO_TASK,
+            RESUME,
+            None,
+        )  # it may have been answered, which the API does not show
     if task.get("error") is not None:
         yield task_id, ERROR, str(task["error"])
     result = task.get("result")
