@@ -179,13 +179,19 @@ def _after_answer(stored: StoredHistory, namespace: str) -> str | None:
     if not nodes:
         return None
     failed, again = "failed behind it", ""
+    named = " and ".join(map(repr, nodes))
+    if stored.interrupts():
+        return (
+            f"an answer to another question is stored, and {named} failed behind it: each further "
+            f"run uses that answer again"
+        )
     if not namespace and all(map(runs_after_model, nodes)):
         failed = "refused it, or failed behind it"
         model = "agent" if "agent" in stored.saved.checkpoint["versions_seen"] else "model"
         again = f", and update_state(config, None, as_node={model!r}) lets it ask again"
     return (
-        f"an answer is stored, and {' and '.join(map(repr, nodes))} {failed}: invoke(None) runs it "
-        f"again with that answer and reads no other one; a message goes on without it{again}"
+        f"an answer is stored, and {named} {failed}: invoke(None) runs it again with that answer "
+        f"and reads no other one; a message goes on without it{again}"
     )
 
 

@@ -24,8 +24,11 @@ from langgraph.types import Command, interrupt
 from kit import Agent, above, calls
 from langgraph_patch import with_patching
 from langgraph_patch.address import Address
+from langgraph_patch.cli.main import main
+from langgraph_patch.cli.output import DAMAGED
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
+from langgraph_patch.threads.read import StoredHistory
 from support import placeholder_texts as texts
 from support.databases import open_saver
 from support.paths import PAGES
@@ -300,7 +303,38 @@ def test_only_the_question_that_waits_is_asked():
     case = Case(InMemorySaver(), agent, 5, 6).by_id(fails=True)
     [report] = scan_threads(case.graph.checkpointer)
     assert report.asks == ("pay 6?",)
-    assert "an answer is stored" in report.reason
+    assert report.reason == (
+        "an answer to another question is stored, and 'tools' failed behind it: each further run "
+        "uses that answer again"
+    )
+
+
+def test_no_line_of_the_command_line_asks_for_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Of a thread whose answer is stored; the line and the view of the thread say that it is."""
+    path = str(tmp_path / "threads.sqlite")
+    with open_saver(path) as saver:
+        plain(saver)
+    for command in (["scan", path], ["show", path, "1"], ["repair", path, "--all"]):
+        assert main([*command]) == DAMAGED or "--all" in command
+        printed = " ".join("".join(capsys.readouterr()).split())
+        assert "answer it" not in printed
+        assert "for a human" not in printed
+        assert "an answer is stored" in printed or "--all" in command
+
+
+def test_a_thread_that_no_graph_fits_waits():
+    """Whose task failed, is not known: the question stays."""
+    saver = InMemorySaver()
+    case = plain(saver)
+    saved = saver.get_tuple(case.config)
+    assert saved is not None
+    odd: Any = {**saved.checkpoint["channel_values"], "branch:to:a|b": None}
+    versions: Any = {**saved.checkpoint["channel_versions"], "branch:to:a|b": "1"}
+    changed: Any = {**saved.checkpoint, "channel_values": odd, "channel_versions": versions}
+    stored = StoredHistory(saver, saved._replace(checkpoint=changed), "messages")
+    assert (stored.answered(), [*stored.interrupts().values()]) == ({}, ["pay 5?"])
 
 
 def test_a_task_that_went_on_has_no_stored_answer_left():
