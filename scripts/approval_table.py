@@ -5,7 +5,7 @@
 Each scene is played with a `Bank`, which counts its payments outside of LangGraph, in three graphs:
 a bare agent, a patched one, and one with `once=["pay"]`. A cell says how often the bank paid, the
 errors that were raised behind the first answer, and what the model reads of the call in the turn
-of the next message.
+of the next message: its result, or the cause that a placeholder states.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langgraph.types import Command, interrupt
 
 from kit import BARE, calls
-from langgraph_patch import with_patching
+from langgraph_patch import is_placeholder, with_patching
 from langgraph_patch.evidence.claims import is_record
 from support.bank import (
     DECISIONS,
@@ -55,11 +55,12 @@ class Slow(Bank):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ended = threading.Event()
+        self.declines, self.ended = threading.Event(), threading.Event()
 
     def decline(self) -> str:
         """Wait for the payment."""
-        assert self.ended.wait(20)
+        self.declines.set()
+        self.ended.wait(20)
         return "declined"
 
 
@@ -87,9 +88,10 @@ def no_ends_last(talk: Talk) -> list[str | None]:
     yes = threading.Thread(target=lambda: raised.update(yes=talk.answer("yes")))
     no = threading.Thread(target=lambda: raised.update(no=talk.answer("no")))
     yes.start()
-    assert talk.bank.begun.wait(20)
+    talk.bank.begun.wait(20)
     no.start()
-    no.join(0.5)  # until it declines, or is refused
+    while no.is_alive() and not talk.bank.declines.is_set():
+        no.join(0.01)
     talk.bank.gate.set()
     yes.join()
     talk.bank.ended.set()
@@ -236,20 +238,30 @@ def cell(scene: Scene, wrap: Callable[[Any], Any]) -> str:
     if scene.middleware:
         talk.answers = DECISIONS
     talk.say("Pay.")
-    raised = [error for error in scene.play(talk)[1:] if error]
+    raised = scene.play(talk)[1:]
     dead = talk.say("Well?")
-    read = f"the thread is dead: `{dead}`" if dead else f"reads `{talk.read}`"
-    errors = [f"`{error}`" for error in dict.fromkeys(raised)]
-    return "; ".join([f"{len(talk.bank.paid)} paid", *errors, read])
+    times = len(talk.bank.paid)
+    paid = f"**{times}**" if times > 1 else str(times)
+    errors = [f"`{error}`" for error in dict.fromkeys(raised) if error not in (None, dead)]
+    return ", ".join([paid, *errors, "dead" if dead else read(talk)])
+
+
+def read(talk: Talk) -> str:
+    """What the model read of the call: its result, or the cause that a placeholder states."""
+    [result] = [m for m in talk.model.seen[-1] if getattr(m, "tool_call_id", None) == "c1"]
+    mark = result.additional_kwargs.get("langgraph_patch")
+    return f"`{mark['cause']}`" if is_placeholder(result) else f'"{result.text}"'
+
+
+def row(scene: Scene) -> str:
+    """The row of a scene."""
+    return f"| {scene.text} | {' | '.join(cell(scene, wrap) for wrap in GRAPHS.values())} |"
 
 
 def table() -> str:
-    """The table of the page on approvals."""
-    rows = [f"| what happens | {' | '.join(GRAPHS)} |", "|---" * (len(GRAPHS) + 1) + "|"]
-    for scene in SCENES:
-        cells = [cell(scene, wrap) for wrap in GRAPHS.values()]
-        rows.append(f"| {scene.text} | {' | '.join(cells)} |")
-    return "\n".join(rows)
+    """The table of the page on late, doubled and wrong answers."""
+    head = [f"| what happens | {' | '.join(GRAPHS)} |", "|---" * (len(GRAPHS) + 1) + "|"]
+    return "\n".join([*head, *map(row, SCENES)])
 
 
 if __name__ == "__main__":
