@@ -19,12 +19,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, RemoveMessage
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint
 from langgraph.graph import MessagesState
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import Command, interrupt
 
@@ -103,6 +104,16 @@ def fork_that_does_not_ask() -> bool:
     return not graph.get_state(THREAD).interrupts
 
 
+def used_answer_for_the_next_question() -> bool:
+    """`invoke(None)` gives an answer without an id, which was used, to the next question too."""
+    read: list[Any] = []
+    graph = of_one_node(lambda _: read.append((interrupt("day?"), interrupt("card?"))))
+    graph.invoke(go(), THREAD)
+    graph.invoke(Command(resume="Monday"), THREAD)
+    graph.invoke(None, THREAD)
+    return read == [("Monday", "Monday")]
+
+
 def _delta_state() -> Any:
     from langgraph.channels import DeltaChannel  # noqa: F401 - older versions lack it
 
@@ -133,6 +144,13 @@ def delta_update_of_a_new_thread() -> bool:
     graph = of_one_node(lambda _: {}, _delta_state())
     graph.update_state(THREAD, go(), as_node="node1")
     return not graph.get_state(THREAD).values.get("messages")
+
+
+def delta_that_keeps_removed_messages() -> bool:
+    """`RemoveMessage(REMOVE_ALL_MESSAGES)` removes nothing from `DeltaChannel` state."""
+    everything = RemoveMessage(REMOVE_ALL_MESSAGES)
+    graph = of_one_node(lambda _: {"messages": [everything]}, _delta_state())
+    return bool(graph.invoke(go(), THREAD)["messages"])
 
 
 def question_as_an_error() -> bool:
@@ -175,9 +193,11 @@ CHECKS: tuple[Callable[[], bool], ...] = (
     interrupt_that_stays,
     nested_tools_that_run_again,
     fork_that_does_not_ask,
+    used_answer_for_the_next_question,
     delta_message_without_an_id,
     delta_result_beside_a_pause,
     delta_update_of_a_new_thread,
+    delta_that_keeps_removed_messages,
     question_as_an_error,
     calls_under_one_index,
     own_middleware_of_a_name,

@@ -1,7 +1,7 @@
 """Write the pictures of the documentation, from what the program and LangGraph do.
 
-Two are terminals, which rich exports; two are drawn from the checkpoints of a run, and one from the
-layers that import-linter checks. A test compares them with a fresh run:
+Two are terminals, which rich exports; three are drawn from what a run did and recorded, and one
+from the layers that import-linter checks. A test compares them with a fresh run:
 `python scripts/pictures.py` writes them anew.
 """
 
@@ -30,11 +30,12 @@ from langgraph.types import Command
 from rich.console import Console
 from rich.text import Text
 
-from kit import Desk, StrictModel, calls
+from kit import BARE, Desk, StrictModel, calls
 from langgraph_patch import with_patching
 from langgraph_patch.cli.demo import lines, style_of
 from langgraph_patch.threads import scan_threads
 from langgraph_patch.view import report_view
+from support.bank import Talk, twice
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pages" / "pictures"
@@ -262,6 +263,41 @@ def turn() -> str:
     return drawing(470, [*heads, *left, *right])
 
 
+def approved(wrap: Callable[[Any], Any]) -> tuple[list[str], list[int]]:
+    """What two tabs get that approve one payment at once, and what was paid."""
+    talk = Talk(lambda model, tools, saver, **_: wrap(BARE["create_agent"](model, tools, saver)))
+    talk.say("Pay 5.")
+    raised = twice(talk)
+    return [error or talk.read for error in raised], talk.bank.paid
+
+
+def approval() -> str:
+    """Two tabs approve one payment at once, bare and with `once`."""
+    graphs: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+        ("LangGraph alone", "lost", lambda agent: agent),
+        ('with_patching(agent, once=["pay"])', "plain", once),
+    )
+    body = [label(24, 38, "The tool pay asks a human. Two tabs say yes at once.")]
+    paid = []
+    for x, (head, second, wrap) in zip((24, 396), graphs, strict=True):
+        (first, other), amounts = approved(wrap)
+        paid.append(amounts)
+        body += [
+            label(x, 78, head),
+            box(x, 92, 340, "kept", "one tab: yes", first),
+            box(x, 164, 340, second, "the other tab: yes", other),
+            label(x, 262, f"The bank paid {' and '.join(map(str, amounts))}."),
+        ]
+    if paid != [[5, 5], [5]]:
+        raise ValueError(paid)
+    return drawing(286, body)
+
+
+def once(agent: Any) -> Any:
+    """The agent, in which a call of `pay` runs once."""
+    return with_patching(agent, once=["pay"])
+
+
 PACKAGES = {
     "cli": "the command line: scan, show, repair, undo",
     "middleware": "for create_agent",
@@ -341,6 +377,7 @@ def arrow(line: str, head: str) -> str:
 
 
 PICTURES: dict[str, Callable[[], str]] = {
+    "approval": approval,
     "architecture": architecture,
     "demo": demo,
     "show": show,

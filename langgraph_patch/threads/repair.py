@@ -257,7 +257,7 @@ def _check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str
     if base.is_ambiguous():
         raise Refused(
             f"all messages of its DeltaChannel were removed once, which the reducer of LangGraph "
-            f"ignores and others obey: {PATCHED}"
+            f"before 1.2.24 ignores and others obey: {PATCHED}"
         )
     channels = {channel for _, channel, _ in base.saved.pending_writes or ()}
     if others := {*storage.state_keys(channels)} - {base.messages_key}:

@@ -57,8 +57,26 @@ SENTENCES = (
     "Could not process image",
     "cache_control",
     "context_length_exceeded",
+    "messages with role 'tool' must have a 'tool_call_id'",
+    "Too many `tool_result` blocks found: 2, expected 1",
+    "tool result's tool id(call_function_...) not found (2013)",
+    "tool call and result not match (2013)",
+    "tool call id is invalid (2013)",
+    "invalid function arguments json string, tool_call_id: call_... (2013)",
+    "all messages must have non-empty content except for the optional final assistant message",
+    "contents.parts must not be empty",
+    "thinking is enabled but reasoning_content is missing in assistant tool call message at index",
+    "Function call is missing a thought_signature in functionCall parts",
+    "The toolConfig field must be defined when using toolUse and toolResult content blocks",
+    "does not match number of hanging tool calls",
+    "When there are multiple pending interrupts, you must specify the interrupt id when resuming",
+    "UnknownInterruptError",
+    "Unknown or already-consumed interrupt",
+    "Ambiguous update, specify as_node",
+    "Subgraph tools not found",
+    "Message ID not found in history",
 )
-"""What providers and LangGraph say of a broken history."""
+"""What providers, LangGraph and clients say of a history, an answer or a state."""
 
 VARIANTS = (
     'An assistant message with "tool_calls" must be followed by tool messages responding to each',

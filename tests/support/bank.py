@@ -24,6 +24,12 @@ from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.placeholder_texts import FAILED, STARTED
 
 YES, NO = Command(resume="yes"), Command(resume="no")
+DECISIONS = {
+    "yes": {"decisions": [{"type": "approve"}]},
+    "no": {"decisions": [{"type": "reject"}]},
+}
+"""The answers to a `HumanInTheLoopMiddleware`."""
+
 PAID = "paid 5: yes"
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 
@@ -88,11 +94,19 @@ class Bank:
         self.begun, self.gate = threading.Event(), threading.Event()
         self.gate.set()
 
+    def ask(self) -> Any:
+        """Ask a human."""
+        return interrupt("pay?") if self.asks else "yes"
+
+    def decline(self) -> str:
+        """Do nothing."""
+        return "declined"
+
     def work(self, amount: int) -> str:
         """Pay."""
-        answer = interrupt("pay?") if self.asks else "yes"
+        answer = self.ask()
         if answer == "no":
-            return "declined"
+            return self.decline()
         self.paid.append(amount)
         self.begun.set()
         assert self.gate.wait(20)
@@ -129,10 +143,7 @@ class Talk:
 
     def __init__(self, kind, *, saver=None, asynchronous=False, script=None, bank=None, **options):
         self.bank = bank or Bank(asks=kind not in APPROVED)
-        self.answers = {"yes": "yes", "no": "no"}
-        if kind in APPROVED:
-            types = {"yes": {"type": "approve"}, "no": {"type": "reject"}}
-            self.answers = {key: {"decisions": [value]} for key, value in types.items()}
+        self.answers = DECISIONS if kind in APPROVED else {"yes": "yes", "no": "no"}
         self.model = StrictModel(script=script or [calls(("pay", {"amount": 5}))])
         self.saver = saver or Memory()
         self.asynchronous = asynchronous
@@ -161,17 +172,27 @@ class Talk:
         return self.run(Command(resume=self.answers[text]), config)
 
     def while_it_works(self, value):
-        """Answer yes, and run with another value while the tool works; what both raise."""
+        """Answer yes, and run with another value while the tool works; what both raise.
+
+        The second run has ended before the first one goes on, or it is in the tool as well.
+        """
         self.bank.begun.clear()
         self.bank.gate.clear()
-        raised = []
-        first = threading.Thread(target=lambda: raised.append(self.answer("yes")))
+        raised = {}
+        runs = {"yes": lambda: self.answer("yes"), "other": lambda: self.run(value)}
+        first, second = (
+            threading.Thread(target=lambda name=name, run=run: raised.update({name: run()}))
+            for name, run in runs.items()
+        )
         first.start()
         assert self.bank.begun.wait(20)
-        second = self.run(value)
+        second.start()
+        while second.is_alive() and len(self.bank.paid) < len(runs):
+            second.join(0.01)
         self.bank.gate.set()
         first.join()
-        return [*raised, second]
+        second.join()
+        return [raised[name] for name in runs]
 
     @property
     def read(self):
