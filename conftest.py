@@ -1,29 +1,41 @@
-"""Runs the code blocks of the README as tests."""
+"""Runs the code blocks of the README as they are printed, with a scripted model."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 
-def names_of_a_reader(namespace: dict[str, Any]) -> None:
-    """Define what a reader has already: an agent without the package, and a graph."""
-    from langchain.agents import create_agent  # noqa: PLC0415 - for the README only
+def name_a_model(namespace: dict[str, Any]) -> None:
+    """Let the model that the README names be a scripted one: all else is the reader's."""
+    from langchain.agents import factory  # noqa: PLC0415 - for the README only
     from langchain_core.language_models import GenericFakeChatModel  # noqa: PLC0415
-    from langgraph.checkpoint.memory import InMemorySaver  # noqa: PLC0415
-    from langgraph.graph import MessagesState, StateGraph  # noqa: PLC0415
+    from langchain_core.messages import AIMessage  # noqa: PLC0415
 
-    model = GenericFakeChatModel(messages=iter([]))
-    builder = StateGraph(MessagesState).add_node("model", model).set_entry_point("model")
-    namespace |= {
-        "create_agent": create_agent,
-        "model": model,
-        "tools": [],
-        "saver": InMemorySaver(),
-        "builder": builder,
-    }
+    class Model(GenericFakeChatModel):
+        def bind_tools(self, *_: Any, **__: Any) -> "Model":
+            return self
+
+    wire = {"name": "wire_money", "args": {"to": "Bob", "amount": 100}, "id": "call_1"}
+    replies = [AIMessage("", tool_calls=[wire]), AIMessage("No money was wired.")]
+    namespace["__real__"] = factory.init_chat_model
+    factory.init_chat_model = lambda *_, **__: Model(messages=iter(replies))
+
+
+def compare_what_was_printed(namespace: dict[str, Any]) -> None:
+    """What the README quotes is what its example has printed."""
+    from langchain.agents import factory  # noqa: PLC0415 - for the README only
+
+    factory.init_chat_model = namespace["__real__"]
+    quoted = re.findall("^> (.*)$", Path(__file__).with_name("README.md").read_text(), re.MULTILINE)
+    assert quoted == [namespace["state"]["messages"][2].text]  # noqa: S101 - a test
 
 
 pytest_collect_file = Sybil(
-    parsers=[PythonCodeBlockParser()], pattern="README.md", setup=names_of_a_reader
+    parsers=[PythonCodeBlockParser()],
+    pattern="README.md",
+    setup=name_a_model,
+    teardown=compare_what_was_printed,
 ).pytest()

@@ -1,4 +1,4 @@
-"""Prints what becomes of broken threads without this package, with deepagents', and with it."""
+"""Prints what becomes of broken threads: bare, with a text, with deepagents', and with us."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware as DeepagentsMiddleware
+from langchain.agents.middleware import ModelRequest, ModelResponse, wrap_model_call
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import invalid_tool_call
 from langgraph.graph import START
@@ -25,9 +26,29 @@ from support.wires import WIRES, refusals
 
 Build = Callable[[Any, Any, Any], Any]
 
+
+@wrap_model_call
+def own_text(
+    request: ModelRequest, handler: Callable[[ModelRequest], ModelResponse]
+) -> ModelResponse:
+    """What many applications do: each call that has no result is answered with one text."""
+    answered = {m.tool_call_id for m in request.messages if isinstance(m, ToolMessage)}
+    messages: list[Any] = []
+    for message in request.messages:
+        open_calls = message.tool_calls if isinstance(message, AIMessage) else ()
+        texts = [
+            ToolMessage("Tool call was cancelled.", tool_call_id=call["id"])
+            for call in open_calls
+            if call["id"] not in answered
+        ]
+        messages += [message, *texts]
+    return handler(request.override(messages=messages))
+
+
 COLUMNS: dict[str, Build] = {
     "`create_react_agent` alone": BARE["react_v2"],
     "`create_agent` alone": BARE["create_agent"],
+    "a text of your own": lambda *parts: BARE["create_agent"](*parts, middleware=[own_text]),
     "deepagents' middleware": lambda *parts: BARE["create_agent"](
         *parts, middleware=[DeepagentsMiddleware()]
     ),
@@ -129,7 +150,7 @@ def rows() -> Iterator[tuple[str, list[str]]]:
     for title, damage in HISTORIES.items():
         yield f"integrations that take {title}", [accepted(build, damage) for build in builds]
     counts = [checkpoints_of(build) for build in builds]
-    bare = [counts[0], *[counts[1]] * 3]
+    bare = [counts[0], *[counts[1]] * 4]
     ratios = [f"×{count / own:.2f}" for count, own in zip(counts, bare, strict=True)]
     yield "checkpoints of a healthy thread", ratios
 

@@ -164,9 +164,24 @@ def test_what_maintainers_read_names_what_is_there():
 def test_the_readme_fits():
     """It is read in three minutes, no line of code is cut on GitHub, and its links lead there."""
     text = (ROOT / "README.md").read_text("utf-8")
-    assert len(text.split()) <= 600
+    assert len(text.splitlines()) <= 110
+    prose = re.sub(r"^```.*?^```|^\|.*?$|\]\(\S+\)", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert len(prose.split()) <= 600
     blocks = re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE)
     assert [line for block in blocks for line in block.splitlines() if len(line) > 90] == []
     linked = re.findall(r"/(?:blob|tree|langgraph-patch)/main/([\w./-]+)", text)
     assert linked
     assert [path for path in linked if not (ROOT / path).exists()] == []
+
+
+def test_the_badges_are_true():
+    """They say what the package requires."""
+    badges = re.findall(r"\[!\[(.*?)\]", (ROOT / "README.md").read_text("utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    [langgraph] = [each for each in project["dependencies"] if each.startswith("langgraph>")]
+    oldest = langgraph.removeprefix("langgraph>=").partition(",")[0]
+    assert badges == [
+        f"Licence: {project['license']}",
+        f"Python {project['requires-python'].removeprefix('>=')} or later",
+        f"LangGraph {oldest} or later",
+    ]

@@ -19,7 +19,7 @@ USER_EXTRAS = {"cli", "langchain", "postgres", "server"}
 CACHES = {"__pycache__", ".hypothesis", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache"}
 FILES = ".ci/run .gitignore CHANGELOG.md CONTRIBUTING.md LICENSE Makefile PKG-INFO README.md"
 FILES += " SECURITY.md conftest.py pyproject.toml"
-FOLDERS = (".github", "docs", "langgraph_patch", "notebooks", "scripts", "tests")
+FOLDERS = (".github", "docs", "examples", "langgraph_patch", "notebooks", "scripts", "tests")
 
 
 def run(*arguments, folder=None, path=ENVIRONMENT["PYTHONPATH"]):

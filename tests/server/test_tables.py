@@ -9,17 +9,27 @@ import compare
 import langgraph_bugs
 import saver_table
 import wire_table
-from support.paths import PAGES, SCRIPTS
+from support.paths import PAGES, ROOT, SCRIPTS
 from support.wires import WIRES
 
 
-@pytest.mark.parametrize("program", [wire_table, compare], ids=lambda each: each.__name__)
-def test_tables_are_those_that_the_programs_print(program):
+@pytest.mark.parametrize(
+    ("program", "page"), [(wire_table, "providers"), (compare, "compare")], ids=["wires", "compare"]
+)
+def test_tables_are_those_that_the_programs_print(program, page):
     """Each row of each table was measured, by these very versions."""
     rows = [line for line in program.table().splitlines() if line.startswith("|")]
-    page = PAGES["providers"].read_text("utf-8").splitlines()
+    lines = PAGES[page].read_text("utf-8").splitlines()
     assert len(rows) > 5
-    assert [row for row in rows if row not in page] == []
+    assert [row for row in rows if row not in lines] == []
+
+
+def test_the_readme_quotes_the_comparison():
+    """Each row of its table is one of the program, without the agent that is deprecated."""
+    readme = (ROOT / "README.md").read_text("utf-8").splitlines()
+    shown = {f"| {title} | {' | '.join(cells[1:])} |" for title, cells in compare.rows()}
+    assert f"| | {' | '.join([*compare.COLUMNS][1:])} |" in readme
+    assert len(shown.intersection(readme)) == 4
 
 
 def test_ours_wins_every_row():

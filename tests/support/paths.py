@@ -35,7 +35,10 @@ def write_files(name, folder):
 
 
 def run_page(name):
-    """Run the Python blocks of a page as one module: a line number of an error is the page's."""
+    """Run the Python blocks of a page as one module: a line number of an error is the page's.
+
+    No WARNING of the package is logged: a reader who pastes an example has done nothing wrong.
+    """
     text = PAGES[name].read_text("utf-8")
     lines = [""] * len(text.splitlines())
     for block in _BLOCK.finditer(text):
@@ -46,10 +49,16 @@ def run_page(name):
     defined = {"__name__": "page"}
     logger, root = logging.getLogger("langgraph_patch"), logging.getLogger()
     level, handlers = logger.level, root.handlers[:]
+    logged = []
+    watch = logging.Handler(logging.WARNING)
+    watch.emit = lambda record: logged.append(record.getMessage())
+    logger.addHandler(watch)
     try:
         with warnings.catch_warnings():
             exec(code, defined)  # noqa: S102 - these are the pages of this project
     finally:  # a page may show how to configure the log
+        logger.removeHandler(watch)
         logger.setLevel(level)
         root.handlers[:] = handlers
+    assert logged == []
     return defined

@@ -1,0 +1,121 @@
+"""The web service in `examples`, with clients over loopback: approvals, two tabs, one that leaves."""
+
+import asyncio
+import json
+import os
+import re
+import socket
+import sys
+
+import httpx
+import pytest
+
+from support.databases import open_saver
+from support.paths import ENVIRONMENT, ROOT
+
+pytestmark = pytest.mark.xdist_group("postgres")
+
+REQUEST = "Write to Bob and wire him 100."
+SECONDS = 60
+
+
+class Service:
+    """A running service: what it is asked, and what it answers."""
+
+    def __init__(self, client, folder, database):
+        self.client, self.database, self.ledger = client, database, folder / "ledger"
+
+    async def post(self, path, **body):
+        """The events of one request: name and text."""
+        response = await self.client.post(path, json=body)
+        found = re.findall(r"event: (\w+)\ndata: (.*)\n\n", response.text)
+        return [(name, json.loads(data)["text"]) for name, data in found]
+
+    async def question(self, thread):
+        """The id of the approval that is open."""
+        state = (await self.client.get(f"threads/{thread}")).json()
+        [approval] = state["approvals"]
+        return approval["id"]
+
+    def results(self, thread):
+        """The texts of the tool messages in the stored history."""
+        with open_saver(self.database) as saver:
+            found = saver.get({"configurable": {"thread_id": thread}})
+        return [m.text for m in found["channel_values"]["messages"] if m.type == "tool"]
+
+    def payments(self):
+        """What was paid, whatever LangGraph knows of it."""
+        return re.findall(r"^wired \d+$", self.ledger.read_text(), re.MULTILINE)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def service(request, tmp_path):
+    """The service in a process of its own, with each kind of database."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    paths = (str(ROOT / "examples"), ENVIRONMENT["PYTHONPATH"])
+    environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths), "BANK_SECONDS": "2"}
+    database = str(tmp_path / "threads.sqlite")
+    if request.param == "postgres":
+        database = environment["DATABASE_URI"] = request.getfixturevalue("postgres").make()
+    command = [sys.executable, "-m", "uvicorn", "web_service.app:app", "--port", str(port)]
+    with (tmp_path / "ledger").open("w") as ledger:
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=tmp_path, env=environment, stdout=ledger, stderr=ledger
+        )
+    base = f"http://127.0.0.1:{port}"
+    try:
+        async with httpx.AsyncClient(base_url=base, timeout=SECONDS) as client:
+            async with asyncio.timeout(SECONDS):
+                while True:
+                    try:
+                        assert "<form>" in (await client.get("/")).text
+                        break
+                    except httpx.ConnectError:
+                        await asyncio.sleep(0.1)
+            yield Service(client, tmp_path, database)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_a_message_instead_of_the_answer(service):
+    """The thread goes on, its model knows of the mail, and a late answer reaches nothing."""
+    assert await service.post("threads/1/messages", text=REQUEST) == [("approval", "Wire 100?")]
+    question = await service.question("1")
+    [(kind, text)] = await service.post("threads/1/messages", text="Never mind.")
+    assert (kind, text) == ("answer", "I have read: Never mind.")
+    mail, wire = service.results("1")
+    assert mail == "sent to bob"
+    assert "was waiting for human input" in wire
+    late = await service.client.post("threads/1/answers", json={"id": question, "text": "yes"})
+    assert late.status_code == httpx.codes.CONFLICT
+    assert service.payments() == []
+
+
+async def test_two_tabs(service):
+    """Both answer one question at once: the money is wired once, and one tab is told why not."""
+    await service.post("threads/1/messages", text=REQUEST)
+    answer = {"id": await service.question("1"), "text": "yes"}
+    tabs = [service.post("threads/1/answers", **answer) for _ in range(2)]
+    kinds = [kind for events in await asyncio.gather(*tabs) for kind, _ in events]
+    assert sorted(kinds) == ["answer", "error"]
+    assert service.payments() == ["wired 100"]
+    assert service.results("1") == ["sent to bob", "wired 100"]
+
+
+async def test_a_client_that_leaves(service):
+    """The run is cancelled inside the tool; the next message is answered, and no tool runs again."""
+    await service.post("threads/1/messages", text=REQUEST)
+    answer = {"id": await service.question("1"), "text": "yes"}
+    with pytest.raises(httpx.ReadTimeout):
+        await service.client.post("threads/1/answers", json=answer, timeout=1)
+    await asyncio.sleep(1)
+    events = await service.post("threads/1/messages", text="Are you there?")
+    assert events == [("answer", "I have read: Are you there?")]
+    mail, wire = service.results("1")
+    assert mail == "sent to bob"
+    assert wire.startswith("Tool call wire_money with id call_2 ")
+    await asyncio.sleep(2)
+    assert service.payments() == []
