@@ -16,6 +16,7 @@ ELSEWHERE = {"how-to/postgresql", "how-to/server", "how-to/wrap-an-agent"}
 
 SENTENCES = (
     "An assistant message with 'tool_calls' must be followed by tool messages responding to each",
+    "The following tool_call_ids did not have response messages",
     "insufficient tool messages following tool_calls message",
     "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'",
     "not found in 'tool_calls' of previous message",

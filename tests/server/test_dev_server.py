@@ -16,6 +16,8 @@ from langchain_core.messages import convert_to_messages
 from langgraph.pregel.remote import RemoteException, RemoteGraph
 from langgraph_sdk import get_client, get_sync_client
 from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
+from langgraph_sdk.errors import ConflictError
+from langgraph_sdk.schema import MultitaskStrategy
 
 from kit import lines
 from langgraph_patch import validate_messages
@@ -237,6 +239,56 @@ async def test_the_command_line_over_a_server(aclient, client, cli, dev_server):
     gone = Talk(aclient, (await aclient.threads.create(graph_id="gone"))["thread_id"], "gone")
     assert "Graph 'gone' not found" in (await gone.report(client)).reason
     assert [each.status for each in scan_threads(client, thread_ids=["nope"])] == ["unreadable"]
+
+
+# --- a second answer while the tool works -------------------------------------------------------
+
+SECOND = {
+    ("enqueue", "yes"): ("success", "paid 1"),
+    ("enqueue", "no"): ("success", "paid 1"),
+    ("reject", "yes"): ("conflict", "paid 1"),
+    ("interrupt", "yes"): ("success", "paid 2"),
+    ("interrupt", "no"): ("success", "declined, paid 1"),
+    ("rollback", "yes"): ("success", "paid 2"),
+    ("rollback", "no"): ("success", "declined, paid 1"),
+}
+"""How the second run ends and what the tool returns last, by its strategy and answer."""
+
+
+@pytest.mark.parametrize("graph", ["clerk", "once"])
+async def test_a_second_answer_while_the_tool_works(aclient, graph):
+    """The strategy of the second run decides; with `once` the tool runs once with each."""
+    cases = await asyncio.gather(*(answered_twice(aclient, graph, *case) for case in SECOND))
+    expected = dict(SECOND)
+    if graph == "once":
+        taken = [case for case in SECOND if case[0] in ("interrupt", "rollback")]
+        expected |= dict.fromkeys(taken, ("error", CANCELLED.format("pay", "pay")))
+    assert dict(zip(SECOND, cases, strict=True)) == expected
+
+
+async def answered_twice(
+    client: LangGraphClient, graph: str, strategy: MultitaskStrategy, second: str
+) -> tuple[str, str]:
+    """How the second run ends, and what the model reads of the call in the turn of a message."""
+    talk = await Talk.begin(client, "pay", graph=graph)
+    stream = client.runs.stream(
+        talk.id,
+        graph,
+        command={"resume": "yes"},
+        stream_mode="custom",
+        on_disconnect="continue",
+    )
+    async for part in stream:
+        if part.event == "custom":
+            break
+    try:
+        status = await talk.run(command={"resume": second}, multitask_strategy=strategy)
+    except ConflictError:
+        status = "conflict"
+    await talk.run("and?")
+    messages = (await talk.state())["values"]["messages"]
+    [result] = [m["content"] for m in messages if m.get("tool_call_id") == "pay"]
+    return status, result
 
 
 # --- streams --------------------------------------------------------------------------------

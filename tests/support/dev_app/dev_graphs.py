@@ -7,12 +7,15 @@ does. An agent for streams is made anew for each run, so each run has the whole 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
+from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy, interrupt
 
@@ -66,12 +69,29 @@ async def boom(x: int) -> str:
     raise RuntimeError(f"kaput {x}")
 
 
+PAID: Counter[str] = Counter()
+"""How often `pay` paid, by the id of the thread."""
+
+
+@tool
+async def pay(amount: int, config: RunnableConfig) -> str:
+    """Wait for a human, then pay, stream that it is at work, and run for a while."""
+    answer, thread = interrupt(f"pay {amount}?"), config["configurable"]["thread_id"]
+    if answer == "no":
+        return f"declined, paid {PAID[thread]}"
+    PAID[thread] += 1
+    get_stream_writer()("at work")
+    await asyncio.sleep(1)
+    return f"paid {PAID[thread]}"
+
+
 BESIDE = {
     "wire": ("wire_money", {"amount": 3}),
     "slow": ("wire_slowly", {"amount": 3}),
     "report": ("print_report", {"pages": 3}),
     "ask": ("ask_later", {"seconds": 1.0}),
     "boom": ("boom", {"x": 1}),
+    "pay": ("pay", {"amount": 3}),
 }
 """The call beside the mail, by the word that the human says; the word is its id."""
 
@@ -90,7 +110,7 @@ class Clerk(StrictModel):
 
 
 def _clerk(*middleware: Any) -> Any:
-    tools = [send_email, wire_money, wire_slowly, print_report, ask_later, boom]
+    tools = [send_email, wire_money, wire_slowly, print_report, ask_later, boom, pay]
     return create_agent(Clerk(), tools, middleware=middleware)
 
 
@@ -99,7 +119,7 @@ nested = above(clerk).compile()
 patched = with_patching(_clerk())
 patched_parent = with_patching(above(_clerk()).compile())
 by_middleware = _clerk(PatchToolCallsMiddleware())
-once = with_patching(_clerk(), once=["boom", "wire_money"])
+once = with_patching(_clerk(), once=["boom", "wire_money", "pay"])
 once_by_middleware = _clerk(PatchToolCallsMiddleware(once=["boom", "wire_money"]))
 
 
