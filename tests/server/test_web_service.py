@@ -1,4 +1,4 @@
-"""The web service in `examples`, with clients over loopback: approvals, two tabs, one that leaves."""
+"""The web service in `examples`, over loopback: approvals, two tabs, a client that leaves."""
 
 import asyncio
 import json
@@ -106,7 +106,7 @@ async def test_two_tabs(service):
 
 
 async def test_a_client_that_leaves(service):
-    """The run is cancelled inside the tool; the next message is answered, and no tool runs again."""
+    """The run is cancelled inside the tool; the next message is answered, no tool runs again."""
     await service.post("threads/1/messages", text=REQUEST)
     answer = {"id": await service.question("1"), "text": "yes"}
     with pytest.raises(httpx.ReadTimeout):
