@@ -1,18 +1,15 @@
-"""A chat as a web service: answers over SSE, approvals in any tab, and threads that do not die.
-
-cd examples && uvicorn web_service.app:app    # MODEL="openai:..." and DATABASE_URI="postgresql://..."
-"""
+"""A chat as a web service: `cd examples && uvicorn web_service.app:app`."""
 
 import asyncio
 import json
 import logging
 import os
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI, HTTPException
-from fastapi.responses import FileResponse, StreamingResponse
+from fastapi.responses import FileResponse
+from fastapi.sse import EventSourceResponse
 from langchain.agents import create_agent
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command, interrupt
@@ -26,9 +23,8 @@ from scripted import Script, send_email
 
 async def wire_money(amount: int) -> str:
     """Wire money, if a human agrees."""
-    answer = interrupt(f"Wire {amount}?")
-    if answer != "yes":
-        return f"not wired: {answer}"
+    if interrupt(f"Wire {amount}?") != "yes":
+        return "not wired: the human said no"
     await asyncio.sleep(float(os.environ.get("BANK_SECONDS", "1")))  # the bank takes its time
     print(f"wired {amount}", flush=True)
     return f"wired {amount}"
@@ -60,7 +56,6 @@ async def lifespan(app: FastAPI):
 
 
 app = FastAPI(lifespan=lifespan)
-sse = partial(StreamingResponse, media_type="text/event-stream")
 
 
 class Sent(BaseModel):
@@ -72,26 +67,33 @@ def config_of(thread_id: str) -> dict:
     return {"configurable": {"thread_id": thread_id}}
 
 
-def event(name: str, **data: str) -> str:
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
-
-
-async def events(value, thread_id: str):
-    """Run the agent, and yield what a client shows. A client that leaves cancels the run."""
+async def run(value, thread_id: str, shown: asyncio.Queue):
+    """Run the agent, and queue what a client shows."""
     agent, config = app.state.agent, config_of(thread_id)
     stream = agent.astream(value, config, stream_mode=["messages", "updates"])
     try:
         async for first, second in afinal_answers(stream, other_modes=True):
             if first == "updates":
                 for question in second.get("__interrupt__", ()):
-                    yield event("approval", id=question.id, text=question.value)
+                    shown.put_nowait(("approval", {"id": question.id, "text": question.value}))
             else:
-                yield event("answer", id=first.id, text=first.text)
+                shown.put_nowait(("answer", {"id": first.id, "text": first.text}))
     except StartedError as error:  # another tab was first
-        yield event("error", text=str(error))
+        shown.put_nowait(("error", {"text": str(error)}))
     except Exception:
         logging.getLogger("uvicorn.error").exception("thread %s", thread_id)
-        yield event("error", text="This failed. Write again.")
+        shown.put_nowait(("error", {"text": "This failed. Write again."}))
+    shown.put_nowait(None)
+
+
+async def events(value, thread_id: str):
+    shown = asyncio.Queue()
+    task = asyncio.create_task(run(value, thread_id, shown))
+    try:
+        while (event := await shown.get()) is not None:
+            yield f"event: {event[0]}\ndata: {json.dumps(event[1])}\n\n"
+    finally:  # the client has left: the run is cancelled once, and LangGraph stops its tools
+        task.cancel()
 
 
 @app.get("/")
@@ -100,21 +102,18 @@ async def page():
 
 
 @app.get("/threads/{thread_id}")
-async def show(thread_id: str):
-    """The open approvals, for a tab that is opened or loaded again."""
+async def show(thread_id: str):  # for a tab that is opened or loaded again
     state = await app.state.agent.aget_state(config_of(thread_id))
     return {"approvals": [{"id": each.id, "text": each.value} for each in state.interrupts]}
 
 
-@app.post("/threads/{thread_id}/messages")
+@app.post("/threads/{thread_id}")
 async def write(thread_id: str, sent: Sent):
-    return sse(events({"messages": [("human", sent.text)]}, thread_id))
-
-
-@app.post("/threads/{thread_id}/answers")
-async def answer(thread_id: str, sent: Sent):
-    """Answer one approval by its id: a late answer goes to no other question."""
-    state = await app.state.agent.aget_state(config_of(thread_id))
-    if sent.id not in {each.id for each in state.interrupts}:
-        raise HTTPException(409, "This question is not open any more.")
-    return sse(events(Command(resume={sent.id: sent.text}), thread_id))
+    """A message, or the answer to one approval: by its id, so that it reaches no other one."""
+    value = {"messages": [("human", sent.text)]}
+    if sent.id:
+        state = await app.state.agent.aget_state(config_of(thread_id))
+        if sent.id not in {each.id for each in state.interrupts}:
+            raise HTTPException(409, "This question is not open any more.")
+        value = Command(resume={sent.id: sent.text})
+    return EventSourceResponse(events(value, thread_id))

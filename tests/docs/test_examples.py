@@ -4,7 +4,7 @@ import runpy
 
 import pytest
 
-from support.paths import ROOT
+from support.paths import PAGES, ROOT
 
 EXAMPLES = ROOT / "examples"
 CONVERSATION = """\
@@ -42,3 +42,12 @@ def test_an_example_prints_what_it_is_about(name, tmp_path, monkeypatch, capsys)
 def test_each_example_is_run():
     """A program that is added is run here, or it is what the others share."""
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {*PRINTED, "scripted"}
+
+
+def test_the_page_shows_the_web_service():
+    """The program on the page is the one that `tests/server` runs, and it is short."""
+    program = (EXAMPLES / "web_service" / "app.py").read_text("utf-8")
+    assert f'```python title="app.py"\n{program}```\n' in PAGES["how-to/web-service"].read_text(
+        "utf-8"
+    )
+    assert len(program.splitlines()) < 120

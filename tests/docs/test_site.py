@@ -104,6 +104,13 @@ def test_the_code_of_each_page_runs(name, tmp_path, monkeypatch):
     run_page(name)
 
 
+def test_the_start_page_prints_what_it_shows(capsys):
+    """What stands below its first example is what the example prints."""
+    run_page("index")
+    printed = capsys.readouterr().out
+    assert f"```text\n{printed}```" in PAGES["index"].read_text("utf-8")
+
+
 def test_each_page_is_found():
     """The navigation has each page once; `llms.txt` lists all but the start page for programs."""
     listed = re.findall(r"([\w/-]+)\.md", (SITE / "mkdocs.yml").read_text("utf-8"))
