@@ -1,4 +1,7 @@
-"""A swarm: LangGraph drops the whole turn of an agent that waits; it is put back."""
+"""A swarm: LangGraph drops the whole turn of an agent that waits; it is put back.
+
+It needs `pip install langgraph-swarm`.
+"""
 
 from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver

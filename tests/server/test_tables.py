@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -30,6 +31,16 @@ def test_the_readme_quotes_the_comparison():
     shown = {f"| {title} | {' | '.join(cells[1:])} |" for title, cells in compare.rows()}
     assert f"| | {' | '.join([*compare.COLUMNS][1:])} |" in readme
     assert len(shown.intersection(readme)) == 4
+
+
+def test_the_comparison_names_the_versions_that_are_pinned():
+    """A newer version is measured anew: what the page says of a competitor is of that version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    pins = dict(each.split("==") for each in [*extras["dev"], *extras["test"]] if "==" in each)
+    page = PAGES["compare"].read_text("utf-8")
+    for name in ("langgraph", "langchain", "deepagents"):
+        assert f"{name} {pins[name]}" in page
 
 
 def test_ours_wins_every_row():
