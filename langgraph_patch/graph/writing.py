@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from functools import cache
@@ -103,18 +102,23 @@ def unknown_key_error(key: str, channels: Iterable[str]) -> GraphError:
 
 
 def open_calls(history: Sequence[Any]) -> dict[int, dict[str, Any]]:
-    """The calls of the last message of a model that have no result yet, by their index in it."""
+    """The calls of the last message of a model that have no result yet, by their index in it.
+
+    Of calls with one id, a result answers that of the tool that it names, else the first.
+    """
     places = [i for i, message in enumerate(history) if isinstance(message, AIMessage)]
     if not places:
         return {}
     last, after = history[places[-1]], history[places[-1] :]
-    answered = Counter(m.tool_call_id for m in after if isinstance(m, ToolMessage))
-    found: dict[int, dict[str, Any]] = {}
-    for index, call in enumerate(last.tool_calls):
-        if answered[str(call["id"])]:
-            answered[str(call["id"])] -= 1
-        else:
-            found[index] = dict(call)
+    found = {index: dict(call) for index, call in enumerate(last.tool_calls)}
+    results = [message for message in after if isinstance(message, ToolMessage)]
+    for is_named in (True, False):
+        for result in [*results]:
+            same = [i for i, call in found.items() if str(call["id"]) == result.tool_call_id]
+            own = [i for i in same if found[i]["name"] == result.name] if is_named else same
+            if own:
+                del found[own[0]]
+                results.remove(result)
     return found
 
 

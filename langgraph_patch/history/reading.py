@@ -10,8 +10,9 @@ document order and not by a set of ids:
    or among its other results. The `ToolNode` of LangGraph writes the name of a handoff into all
    older results of its id. So a name does not count before the last call of the tool, if it is
    seen to be written into results of others.
-3. Equally many results as calls that match them pair in order. Fewer results than calls that
-   match equally well are paired with none of them.
+3. Equally many results as calls that match them pair in order. Directly behind the message, the
+   placeholders of this package count too. Fewer results than calls that match equally well are
+   paired with none of them.
 4. Placeholders, of this or another package, get the calls that are left.
 5. A result before its call is paired only if nothing but results is stored between them, and
    the names agree. If it could be the result of an older call too, because the nearer calls of
@@ -34,7 +35,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langgraph_patch.history.calls import Call, computer_call_ids, is_complete, read_calls
 from langgraph_patch.history.fields import corrected
-from langgraph_patch.history.placeholders import is_client_fake, look_again_from
+from langgraph_patch.history.placeholders import is_client_fake, is_placeholder, look_again_from
 from langgraph_patch.history.results import Result, read_results
 
 # --- what is paired -----------------------------------------------------------------------
@@ -299,6 +300,11 @@ def pair(
     names: defaultdict[_Key, set[str]] = defaultdict(set)
     groups = {i: _groups_of(calling, names) for i, calling in calling_messages.items()}
     _place_results(calling_messages, stored_results, groups)
+    for index, own in groups.items():
+        in_place = {*_directly_behind(index, stored_results)}
+        for key, group in own.items():
+            if isinstance(key, str) and len(group.calls) > 1:
+                _keep_places(group, in_place)
     by_key = [(key, group) for own in groups.values() for key, group in own.items()]
     for names_call in (True, False):
         some = [group for key, group in by_key if isinstance(key, str) is names_call]
@@ -331,10 +337,9 @@ def _forget_names(
             tools[paired.call.id][paired.label] += 1
             last_caller[paired.call.id, paired.label] = index
         behind: defaultdict[str | None, list[str | None]] = defaultdict(list)
-        for place in takewhile(stored_results.__contains__, count(index + 1)):
-            for stored in stored_results[place]:
-                behind[stored.call_id].append(stored.label)
-                in_place.add(stored)
+        for stored in _directly_behind(index, stored_results):
+            behind[stored.call_id].append(stored.label)
+            in_place.add(stored)
         for call_id, own in tools.items():
             labels = behind[call_id]
             too_many = Counter(filter(None, labels)) - own
@@ -348,6 +353,30 @@ def _forget_names(
         if key in untrue and stored.index < last_caller.get(key, 0):
             stored.name = None
             stored.is_misplaced = stored not in in_place
+
+
+def _directly_behind(
+    index: int, stored_results: Mapping[int, Sequence[Result]]
+) -> Iterator[Result]:
+    for place in takewhile(stored_results.__contains__, count(index + 1)):
+        yield from stored_results[place]
+
+
+def _keep_places(group: _Group, in_place: AbstractSet[Result]) -> None:
+    """Pair the calls of one id and tool with the results that this package has put in order.
+
+    Only their places tell which is which, and the repair that wrote the placeholders knew it.
+    """
+    placed = [s for s in group.placeholders if s in in_place and is_placeholder(s.message)]
+    if not placed:
+        return
+    placed += [s for s in group.results if s in in_place]
+    placed.sort(key=lambda stored: stored.index)
+    tools = _by_label(group.calls)
+    for label, calls in tools.items():
+        own = [s for s in placed if s.label == label or (s.label is None and len(tools) == 1)]
+        if len(own) == len(calls) and len({stored.is_placeholder for stored in own}) > 1:
+            _pair_in_order(calls, own, group.names)
 
 
 def _free(calls: Iterable[PairedCall]) -> list[PairedCall]:

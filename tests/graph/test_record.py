@@ -226,6 +226,17 @@ def test_only_open_calls_are_sent(message, asked):
     assert not agent.desk.did
 
 
+def test_a_result_of_two_calls_with_one_id_answers_the_tool_that_it_names():
+    """The other call runs, not that one."""
+    message = calls(("mail", {"to": "al"}), ("wire", {"amount": 5}))
+    message.tool_calls[1]["id"] = "c1"
+    answered = [HumanMessage("go"), message, ToolMessage("x", name="wire", tool_call_id="c1")]
+    edges = [(START, "first"), ("first", "tools"), ("tools", "agent")]
+    agent = Agent(recorded(chain(*edges, first=lambda _: {"messages": answered})))
+    agent.run({"messages": []})
+    assert (agent.desk.did, agent.interrupts) == ({"mail al": 1}, ())
+
+
 def test_a_client_that_goes_to_the_tools():
     """They read the whole state, and run its open call."""
     agent = Agent("recorded")

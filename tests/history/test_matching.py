@@ -48,6 +48,7 @@ A, A2 = ai("c1", id="a1"), ai("c1", id="a2")
 TWO_TOOLS = ai(("search", "c1"), ("write", "c1"), id="a1")
 TWO_CALLS = ai("c1", "c1", id="a1")
 RENAMED = turns("t", "t")
+LEFT = marked({"cause": "awaiting_input"})
 THREE_TOOLS = patch_messages([ai(("a", "c1"), ("b", "c1"), ("c", "c1"), id="a1"), X]).messages
 FAKE = result(DEEPAGENTS_CANCELLED.format("t", "c1"))
 GONE = [ai(("a", "c1"), ("b", "c1"), id="a1"), named("1", "here"), named("2", "here")]
@@ -94,6 +95,12 @@ RULES = {
         ),
         ([ai("c1", "c2"), *(FunctionMessage(n, name="t") for n in "12")], ["1", "2"]),
         ([ai("c1", "c2"), FunctionMessage("1", name="t")], [None, None]),
+    ],
+    "placeholders of this package": [
+        ([TWO_CALLS, named("1", "t"), LEFT, X], ["1", None]),
+        ([TWO_CALLS, LEFT, named("2", "t"), X], [None, "2"]),
+        ([TWO_CALLS, LEFT, LEFT, named("?", "t"), X], [None, None]),
+        ([TWO_CALLS, LEFT, named("1", "t"), named("2", "t"), X], ["1", "2"]),
     ],
     "placeholders of others": [
         ([A, FAKE, X, result("r")], ["r"]),

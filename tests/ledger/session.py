@@ -70,6 +70,7 @@ class Session:
         self.loop = asyncio.new_event_loop() if settings.asynchronous else None
         self.numbers, self.runs, self.hurt, self.dead = count(), [], [], ""
         self.given = {}  # the label of an answer by id -> the question and the number of the run
+        self.answered = set()  # the ids of the interrupts that were answered
         self.edits = []  # the log entries at which the user edited the state
         self.deleted = 0  # the log entry at which the user deleted a message last
         self.fail_in, self.held = 0, threading.RLock()  # in which call the saver fails
@@ -209,6 +210,7 @@ def _answers(session, pauses):
             answer = f"answer-{len(session.given)}"
             session.given[answer] = pause.value, len(session.runs)
         answers[pause.id] = answer
+    session.answered |= answers.keys()
     return Command(resume=answers)
 
 
@@ -267,7 +269,10 @@ def _edit(session):
 
 
 def _repair(session):
-    """A scan and a repair of the stored thread. A pause survives it unless it is abandoned."""
+    """A scan and a repair of the stored thread. A pause survives it unless it is abandoned.
+
+    An interrupt behind whose answer a tool failed is none, though LangGraph still shows it.
+    """
     before, on_pause = session.state(), session.draw.choice(["keep", "keep", "abandon"])
     if not before.values:
         return False
@@ -277,7 +282,9 @@ def _repair(session):
         session.settle(session.pool.submit(repair_thread, session.saver, CONFIG, **options), run)
     after = session.state()
     same = (before.interrupts, before.next) == (after.interrupts, after.next)
-    if on_pause == "keep" and before.interrupts and not same:
+    failed = session.answered if "kaput" in session.runs[-2].error else ()
+    waits = any(pause.id not in failed for pause in before.interrupts)
+    if on_pause == "keep" and waits and not same:
         session.hurt.append(("hurt", "a repair changed the pause"))
     return None
 
