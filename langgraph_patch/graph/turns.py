@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import Graph
@@ -250,11 +250,10 @@ def _record_of(repaired: Sequence[_RepairedTurn]) -> HumanMessage:
 
 def _lines_of(messages: Sequence[BaseMessage]) -> Iterator[str]:
     """A line for each call of the messages, with its result."""
-    results = {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
-    for message in messages:
-        for call in message.tool_calls if isinstance(message, AIMessage) else ():
-            result = _json(results.get(str(call["id"]), ""))
-            yield f"- {call['name']}({_json(call['args'])}): {result}"
+    for paired in read_history(messages).paired_calls:
+        call, answer = paired.call, paired.answer
+        result = _json(answer.message.text if answer else "")
+        yield f"- {call.name}({_json(call.args)}): {result}"
 
 
 def _json(value: object) -> str:

@@ -13,6 +13,7 @@ A repair writes messages and no other state key. What depends on the application
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -334,13 +335,18 @@ def _with_committed(first: Patch, patch: Patch) -> Patch:
         patch: The repair of the history with what they wrote.
     """
     ids = {message.id for message in first.before}
-    results = [m for m in patch.before if isinstance(m, ToolMessage) and m.id not in ids]
-    written = {message.tool_call_id: message for message in results}
-    kept = [
-        replace(change, kind="recovered", cause=None, after=written[change.tool_call_id])
-        for change in first.changes
-        if change.kind in ("inserted", "recovered") and change.tool_call_id in written
-    ]
+    written: defaultdict[tuple[str | None, str, str], list[ToolMessage]] = defaultdict(list)
+    for paired in read_history(patch.before).paired_calls:
+        if paired.real is not None and paired.real.message.id not in ids:
+            key = paired.calling.message.id, paired.call.id, paired.label
+            written[key].append(paired.real.message)
+    kept = []
+    for change in first.changes:
+        if change.kind in ("inserted", "recovered"):
+            key = first.before[change.index].id, change.tool_call_id, change.name or ""
+            if written[key]:
+                result = written[key].pop(0)
+                kept.append(replace(change, kind="recovered", cause=None, after=result))
     return Patch(patch.messages, (*kept, *patch.changes), first.before)
 
 

@@ -20,7 +20,7 @@ from support.wires import WIRES
 DEAD = {
     "openai-chat": 8,
     "openai-responses": 6,
-    "anthropic": 13,
+    "anthropic": 12,
     "gemini": 0,
     "mistral": 16,
     "bedrock": 2,

@@ -74,8 +74,8 @@ def test_langgraphs_own_checkpointers_can_do_everything(monkeypatch, capsys):
     saver_table.main()
     lines = [line.strip(" |").split(" | ") for line in capsys.readouterr().out.splitlines()]
     rows = {line[0]: line[2:] for line in lines}
-    assert rows["SqliteSaver"] == ["yes"] * 4
-    *others, undo = rows["InMemorySaver"]
-    assert others == ["yes"] * 3
+    assert rows["SqliteSaver"] == ["yes"] * 5
+    *others, undo, once = rows["InMemorySaver"]
+    assert [*others, once] == ["yes"] * 4
     assert "cannot delete single checkpoints" in undo
-    assert rows["PostgresSaver"] == ["no URI"] * 4
+    assert rows["PostgresSaver"] == ["no URI"] * 5
