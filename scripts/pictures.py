@@ -300,9 +300,10 @@ def once(agent: Any) -> Any:
 
 PACKAGES = {
     "cli": "the command line: scan, show, repair, undo",
-    "middleware": "for create_agent",
-    "streaming": "reads streams",
-    "threads": "stored threads",
+    "middleware": "create_agent",
+    "streaming": "streams",
+    "testing": "for tests",
+    "threads": "databases",
     "graph": "repairs while a graph runs",
     "evidence": "reads what the checkpoints recorded",
     "history": "reads and repairs messages, without I/O",

@@ -44,6 +44,13 @@ ERRORS = """\
 Every error of this package is a `PatchError`. Import them from `langgraph_patch`.
 """
 
+TESTING = """\
+# Testing
+
+Import these names from `langgraph_patch.testing`. \
+[Test your own graph](../how-to/test-your-graph.md) shows how they are used.
+"""
+
 PAGES: dict[str, tuple[str, ...]] = {
     "graphs": (
         GRAPHS,
@@ -95,6 +102,18 @@ PAGES: dict[str, tuple[str, ...]] = {
         "full_stream_checker",
         "streaming.checkers.Checker",
         "Turn",
+    ),
+    "testing": (
+        TESTING,
+        "testing.StrictModel",
+        "testing.calls",
+        "testing.pause",
+        "testing.fail",
+        "testing.kill",
+        "testing.cut",
+        "testing.refuse",
+        "testing.check_request",
+        "testing.RefusedError",
     ),
 }
 """For each page its texts and names, in order; a constant with the module that has its text."""
@@ -150,14 +169,27 @@ def definition(value: Any) -> Iterator[str]:
 def options(value: Any, documented: list[tuple[str, str]]) -> Iterator[str]:
     """The table of the options of a function, or of those that a class is made with."""
     if documented:
-        parameters = inspect.signature(value).parameters
+        parameters = {name_of(each): each for each in parameters_of(value)}
         yield "| option | type | default | meaning |\n|---|---|---|---|"
         for name, meaning in documented:
             given = parameters[name].default
-            is_required = given is inspect.Parameter.empty
-            default = "required" if is_required else f"`{shown(given)}`"
+            default = "required" if given is inspect.Parameter.empty else f"`{shown(given)}`"
+            default = "none" if name[0] == "*" else default
             yield row(f"`{name}`", type_text(parameters[name].annotation), default, cell(meaning))
         yield ""
+
+
+def parameters_of(value: Any) -> list[inspect.Parameter]:
+    """The parameters of a function, or of those that a class is made with."""
+    if not inspect.isclass(value):
+        return [*inspect.signature(value).parameters.values()]
+    return [*inspect.signature(value.__init__).parameters.values()][1:]
+
+
+def name_of(parameter: inspect.Parameter) -> str:
+    """The name of a parameter, with the stars of one that takes any number of values."""
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}
+    return stars.get(parameter.kind, "") + parameter.name
 
 
 def attributes(value: Any, documented: list[tuple[str, str]]) -> Iterator[str]:
@@ -212,14 +244,14 @@ def errors(module: ModuleType) -> Iterator[str]:
 def called(value: Any) -> str:
     """How a function or a class is called, one option a line."""
     prefix = "async " if inspect.iscoroutinefunction(value) else ""
-    own = list(inspect.signature(value).parameters.values())
-    lines, keyword = [], False
+    own = parameters_of(value)
+    lines, keyword = [], any(each.kind is each.VAR_POSITIONAL for each in own)
     for parameter in own:
         if parameter.kind is parameter.KEYWORD_ONLY and not keyword:
             lines.append("    *,")
             keyword = True
         given = "" if parameter.default is parameter.empty else f"={shown(parameter.default)}"
-        lines.append(f"    {parameter.name}{given},")
+        lines.append(f"    {name_of(parameter)}{given},")
     if not own[1:]:
         return f"{prefix}{value.__name__}({''.join(lines).strip(' ,')})"
     return "\n".join([f"{prefix}{value.__name__}(", *lines, ")"])

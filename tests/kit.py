@@ -1,7 +1,7 @@
 """One agent of each kind, and what happens to it: run, pause, abandon, resume, kill.
 
-`Desk` has the tools and counts what they did. `StrictModel` says its script and refuses every
-history that a provider would refuse. `Agent` is a graph of one of `KINDS` with one thread:
+`Desk` has the tools and counts what they did. The model is that of `langgraph_patch.testing`.
+`Agent` is a graph of one of `KINDS` with one thread:
 
     agent = Agent("recorded", calls(("mail", {"to": "bob"}), ("wire", {"amount": 5})))
     agent.say("pay bob")        # the mail is sent, `wire` waits for an answer
@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from langchain.agents import create_agent
-from langchain_core.callbacks import BaseCallbackHandler, CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
@@ -34,7 +33,6 @@ from langchain_core.messages import (
     HumanMessage,
     ToolMessage,
 )
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -45,27 +43,18 @@ from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from langgraph.types import Command, Send, interrupt
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_swarm
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.strict import refuse
+from langgraph_patch.testing import StrictModel, calls  # noqa: F401 - tests find both here
 from support.versions import newer
 
 DeltaChannel = newer("langgraph.channels", "DeltaChannel")
 _messages_delta_reducer = newer("langgraph.graph.message", "_messages_delta_reducer")  # not public
 
 # --- what a model says ---------------------------------------------------------------------
-
-
-def calls(*named: tuple[str, dict[str, Any]], first: int = 1, **fields: Any) -> AIMessage:
-    """A message with these calls; their ids are `c1`, `c2`, and so on."""
-    listed = [
-        {"name": name, "args": args, "id": f"c{number}", "type": "tool_call"}
-        for number, (name, args) in enumerate(named, first)
-    ]
-    return AIMessage("", tool_calls=listed, **fields)
 
 
 def streamed(*named: tuple[str, str], reason: str = "", first: int = 1) -> list[AIMessageChunk]:
@@ -84,62 +73,6 @@ def streamed(*named: tuple[str, str], reason: str = "", first: int = 1) -> list[
     if reason:
         chunks.append(AIMessageChunk("", response_metadata={"finish_reason": reason}))
     return chunks
-
-
-class StrictModel(BaseChatModel):
-    """Says its script line by line, and then `done`; refuses a broken history before each line.
-
-    Attributes:
-        script: What it says: messages, callables that take the history, or chunks to stream.
-        streaming: Whether it streams although nobody asks for it.
-        refuses: Raises as the provider does on a history that it refuses.
-        seen: The histories that it read, in order.
-    """
-
-    script: list[Any] = Field(default_factory=list)
-    streaming: bool = False
-    refuses: Callable[[list[BaseMessage]], None] = refuse
-    seen: list[list[BaseMessage]] = Field(default_factory=list)
-
-    @property
-    def _llm_type(self) -> str:
-        return "strict"
-
-    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        """Bind the names of the tools."""
-        named = [{"type": "function", "function": {"name": each.name}} for each in tools]
-        return self.bind(tools=named, **kwargs)
-
-    def _line(self, messages: list[BaseMessage]) -> Any:
-        self.seen.append(list(messages))
-        self.refuses(messages)
-        line = self.script.pop(0) if self.script else AIMessage("done")
-        return line(messages) if callable(line) else line
-
-    def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **_: Any,
-    ) -> ChatResult:
-        line = self._line(messages)
-        return ChatResult(generations=[ChatGeneration(message=line.model_copy())])
-
-    def _stream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **_: Any,
-    ) -> Iterator[ChatGenerationChunk]:
-        line = self._line(messages)
-        if isinstance(line, AIMessage):
-            line = [AIMessageChunk(line.content, id=line.id, tool_calls=line.tool_calls)]
-        for chunk in line:
-            if isinstance(chunk, Exception):
-                raise chunk
-            yield ChatGenerationChunk(message=chunk.model_copy())
 
 
 # --- what tools do --------------------------------------------------------------------------

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import langgraph_patch
-from langgraph_patch import errors, middleware, streaming, threads
+from langgraph_patch import errors, middleware, streaming, testing, threads
 from support.paths import PAGES, ROOT, TESTS
 
 NAMES = [*langgraph_patch.__all__, *middleware.__all__]  # `import *` must not need an extra
 PUBLIC = {name: getattr(langgraph_patch, name) for name in NAMES}
+TESTING = {name: getattr(testing, name) for name in testing.__all__}  # imported from there
 REFERENCE = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
 
 
@@ -64,11 +65,11 @@ def test_every_public_name_and_option_is_in_the_reference():
     text = "".join(REFERENCE["page"](name) for name in REFERENCE["PAGES"])
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE))
     documented = {*sections, *re.findall(r"[|`]-- (\w+)", text), "PatchError"}
-    assert PUBLIC.keys() <= documented
-    for name, value in PUBLIC.items():
+    assert {*PUBLIC, *TESTING} <= documented
+    for name, value in (PUBLIC | TESTING).items():
         if inspect.isfunction(value) or "```py\n" + name + "(" in sections.get(name, ""):
-            for option in inspect.signature(value).parameters:
-                row = rf"^\| `{option}` \| `.+` \| (?:required|`.+`) \| [\w`].+ \|$"
+            for option in map(REFERENCE["name_of"], REFERENCE["parameters_of"](value)):
+                row = rf"^\| `{re.escape(option)}` \| `.+` \| (?:required|none|`.+`) \| [\w`].+ \|$"
                 assert re.search(row, sections[name], re.MULTILINE), (name, option)
 
 
@@ -103,3 +104,4 @@ def test_the_users_file_uses_every_public_name():
     file = TESTS / "support" / "typed_user.py"
     used = {ast.unparse(n) for n in ast.walk(ast.parse(file.read_text("utf-8")))}
     assert [name for name in PUBLIC if f"lp.{name}" not in used] == []
+    assert [name for name in TESTING if f"testing.{name}" not in used] == []

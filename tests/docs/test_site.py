@@ -9,6 +9,7 @@ from langchain_core.messages import AIMessage
 
 from langgraph_patch.history.findings import CAUSES, DanglingCall
 from langgraph_patch.history.texts import default_text
+from langgraph_patch.testing import RefusedError
 from support.paths import PAGES, ROOT, SITE, run_page
 
 ELSEWHERE = {"how-to/postgresql", "how-to/server", "how-to/wrap-an-agent"}
@@ -109,6 +110,19 @@ def test_the_start_page_prints_what_it_shows(capsys):
     run_page("index")
     printed = capsys.readouterr().out
     assert f"```text\n{printed}```" in PAGES["index"].read_text("utf-8")
+
+
+def test_the_tests_of_a_page_pass_and_can_fail():
+    """A reader pastes them into a file. Without the package each of them fails."""
+    defined = run_page("how-to/test-your-graph")
+    tests = [value for name, value in defined.items() if name.startswith("test_")]
+    assert len(tests) == 5
+    for test in tests:
+        test()
+    defined["with_patching"] = lambda graph: graph
+    for test in tests:
+        with pytest.raises((AssertionError, RefusedError)):
+            test()
 
 
 def test_each_page_is_found():

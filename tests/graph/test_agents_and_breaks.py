@@ -37,8 +37,8 @@ from kit import (
     send_each,
 )
 from langgraph_patch import validate_messages
+from langgraph_patch.testing import check_request
 from support.placeholder_texts import CANCELLED, FAILED, NOT_APPROVED, UNKNOWN, WAITED
-from support.strict import refuse
 
 MAIL = ("mail", {"to": "bob"})
 SECOND = {
@@ -172,7 +172,7 @@ class Play:
         saved = self.bare.graph.checkpointer.get_tuple(self.bare.config)
         messages = saved.checkpoint["channel_values"]["messages"]
         assert validate_messages(messages) == []
-        refuse(messages)
+        check_request(messages)
         return messages
 
     def results(self) -> dict[str, str]:

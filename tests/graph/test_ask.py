@@ -694,7 +694,7 @@ def test_a_refusal_of_which_langchain_made_a_message_is_asked_again(rule: Any, w
 def test_a_first_model_that_refuses_in_each_turn_is_named(caplog: Any):
     """A fallback answers: one INFO line, and nothing is sent again."""
     caplog.set_level(logging.INFO, "langgraph_patch")
-    first, second = RefusingModel(rule=empty), StrictModel()
+    first, second = RefusingModel(rule=empty), StrictModel(refuses=lambda _: None)
     graph = node_of(first.with_fallbacks([second]).invoke)
     caplog.clear()
     graph.invoke(say(SILENT), CONFIG)

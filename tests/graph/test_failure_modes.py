@@ -18,10 +18,10 @@ from langgraph_swarm import create_handoff_tool, create_swarm
 from kit import BARE, Agent, StrictModel, calls, lines, patched
 from langgraph_patch import is_placeholder, validate_messages
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from langgraph_patch.testing import RefusedError
 from langgraph_patch.threads import repair_thread, scan_threads
 from support.histories import with_field
 from support.placeholder_texts import UNKNOWN, WAITED
-from support.strict import RefusedError
 
 MAIL = ("mail", {"to": "bob"})
 WIRE = ("wire", {"amount": 5})

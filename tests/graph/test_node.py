@@ -43,8 +43,8 @@ from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.graph.writing import NodeOutput, messages_in, replace_values, values_in
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
+from langgraph_patch.testing import check_request
 from support.placeholder_texts import UNKNOWN
-from support.strict import refuse
 
 MAIL = calls(("mail", {"to": "bob"}), id="a1")
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
@@ -76,7 +76,7 @@ def one_node(model: Any) -> Callable[..., Any]:
 
 def returning(output: Any) -> Callable[[Any], Any]:
     """A model node that refuses a broken history and returns `output`."""
-    return lambda state: refuse(state["messages"]) or output
+    return lambda state: check_request(state["messages"]) or output
 
 
 answering = returning({"messages": [FINE]})
@@ -286,7 +286,7 @@ def test_what_a_node_pushed_stays_beside_a_repair(name: str):
 
     def pushing(_: Any, __: Any, saver: Any) -> Any:
         def node(state: Any) -> Any:
-            refuse(state["messages"])
+            check_request(state["messages"])
             push_message(AIMessage("one moment", id="p1"))
             return {"messages": [FINE]}
 
@@ -507,7 +507,7 @@ def test_a_graph_that_runs_the_tools():
 
 def echoing(state: Any) -> Any:
     """Return the whole history and an answer."""
-    refuse(state["messages"])
+    check_request(state["messages"])
     return {"messages": [*state["messages"], AIMessage("ok", id="ok")]}
 
 
@@ -530,7 +530,7 @@ def test_a_node_that_rewrites_the_history(node: Any):
     it = patched(it, model_node="node1", recover=False)
     it.run(None)
     it.run({"messages": [HELLO]})
-    refuse(it.history)
+    check_request(it.history)
     after = [line for line in lines(it.history) if line != "ai: ok"]
     assert after == [*([] if node is trimming else REPAIRED), "human: hello"]
 
@@ -561,7 +561,7 @@ def test_a_model_node_that_goes_to_its_parent():
         return {"messages": [*gone, MAIL, HumanMessage("sub question")]}
 
     def handing(state: Any) -> Any:
-        refuse(state["messages"])
+        check_request(state["messages"])
         update = {"messages": [AIMessage("bye")]}
         return Command(goto="end", graph=Command.PARENT, update=update)
 

@@ -12,7 +12,7 @@ from langgraph_patch import Change, patch_messages, validate_messages
 from langgraph_patch.history.fields import corrected
 from langgraph_patch.history.refused import repair_refused
 from support.histories import H, ai, result, with_field
-from support.strict import refuse
+from support.portable import check_portable
 
 MISSING = object()
 HUMAN = H("hi", id="m")
@@ -47,7 +47,7 @@ def test_each_field_gets_a_valid_value():
         assert corrected(found) is found
         assert bool(validate_messages([message, H("x")])) is (valid is not MODEL)
         assert validate_messages([message, H("x")], portable=True)
-        refuse(patch_messages([message, H("x")], portable=True).messages, portable=True)
+        check_portable(patch_messages([message, H("x")], portable=True).messages)
         assert message.__dict__ == before
     assert corrected(same := with_field(HUMAN, id=UUID(int=7))) is same
 

@@ -15,7 +15,9 @@ from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.findings import Finding
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
+from langgraph_patch.testing import check_request
 from support.histories import H, ai, patched, result, work
+from support.portable import check_portable
 from support.strategies import (
     DAMAGES,
     HONEST,
@@ -28,7 +30,6 @@ from support.strategies import (
     result_of,
     valid_histories,
 )
-from support.strict import refuse
 
 
 def found_the_long_way(history, *, leaves_open=False):
@@ -58,14 +59,14 @@ def test_valid(history):
     assert repr(validate_messages(history)) == repr([*changes])
     assert repr(found_the_long_way(history)) == repr(changes)
     assert found_the_long_way(messages) == ()
-    refuse(messages)
+    check_request(messages)
 
 
 @given(damaged_histories())
 def test_valid_in_the_portable_form(history):
     """Every provider reads it: unique ids, names, and one result behind each call."""
     messages = patch_messages(history, portable=True).messages
-    refuse(messages, portable=True)
+    check_portable(messages)
     results = [message for message in messages if isinstance(message, ToolMessage)]
     assert len(results) == len(beside(messages))
     assert validate_messages(messages, portable=True) == []

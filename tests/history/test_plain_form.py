@@ -6,7 +6,7 @@ from langchain_core.messages import AIMessage, FunctionMessage
 from langgraph_patch import patch_messages
 from langgraph_patch.history.plain_form import plain_form, valid_name
 from support.histories import H, ai, call_of, result, with_field
-from support.strict import refuse
+from support.portable import check_portable
 
 
 def ids_of(messages):
@@ -17,7 +17,7 @@ def ids_of(messages):
 def plain(history):
     """The plain form of a history, which every provider reads; made again it is the same object."""
     messages = plain_form(history).messages
-    refuse(messages, portable=True)
+    check_portable(messages)
     assert plain_form(messages).messages is messages
     assert plain_form(history).messages == messages
     return messages
@@ -97,7 +97,7 @@ def test_the_portable_form_is_the_repair_and_the_plain_form():
     """Of a damaged history; what says nothing is repaired, too. It is not what is stored."""
     history = [H("q"), ai(("bank.wire", "c1")), AIMessage(""), H("z")]
     messages = patch_messages(history, portable=True).messages
-    refuse(messages, portable=True)
+    check_portable(messages)
     assert [m.text for m in messages[3:]] == ["[no text]", "z"]
     assert messages[1].tool_calls == [call_of("bank_wire", "c1")]
     assert [m.type for m in patch_messages(history).messages] == [

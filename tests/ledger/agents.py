@@ -30,7 +30,7 @@ from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
 from kit import StrictModel, loop, send_each
-from support.strict import refuse
+from langgraph_patch.testing import check_request
 
 RECEIPT = re.compile(r"receipt-(\d+)")
 REF = re.compile(r"R\d+")
@@ -169,7 +169,7 @@ class RandomModel(StrictModel):
         with world.lock:  # of two runs at once, no two calls may have one ref
             number = sum(read.agent == self.agent for _, read in world.all(Read))
             world.log(Read(self.agent, run, tuple(messages)))
-            refuse(messages)
+            check_request(messages)
             if all(message.type == "system" for message in messages):
                 raise ValueError("there is no message")  # as LangGraph may do after a goto
             return self._reply(messages, number)

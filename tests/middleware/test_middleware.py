@@ -21,9 +21,9 @@ from pydantic import BaseModel
 from kit import Agent, DeltaChannel, _messages_delta_reducer, calls, streamed
 from langgraph_patch import is_placeholder, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from langgraph_patch.testing import RefusedError
 from langgraph_patch.threads import repair_thread
 from support.placeholder_texts import MALFORMED, WAITED
-from support.strict import RefusedError
 
 BOTH_CALLS = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
 MAIL = calls(("mail", {"to": "bob"}), id="a1")

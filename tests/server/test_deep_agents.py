@@ -14,11 +14,11 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from kit import BARE, Agent, Desk, StrictModel, calls, lines, patched, streamed
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from langgraph_patch.testing import RefusedError
 from langgraph_patch.threads import repair_thread
 from support.histories import invalid_of
 from support.paths import run_page
 from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, WAITED
-from support.strict import RefusedError
 
 MAIL = calls(("mail", {"to": "bob"}), first=2)
 CUT = MAIL.model_copy(update={"invalid_tool_calls": [invalid_of("{", "c9", "wire")]})

@@ -17,9 +17,9 @@ from langgraph.graph import START, MessagesState, StateGraph
 import kit
 from kit import Agent, DeltaState, calls, loop, send_each
 from langgraph_patch import PatchError
+from langgraph_patch.testing import RefusedError
 from langgraph_patch.threads import scan_threads
 from support import placeholder_texts as texts
-from support.strict import RefusedError
 
 MAIL, WIRE, BOOM = ("mail", {"to": "bob"}), ("wire", {"amount": 5}), ("boom", {"text": "x"})
 UNKNOWN = texts.UNKNOWN

@@ -19,6 +19,7 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph_sdk import get_sync_client
 
 import langgraph_patch as lp
+from langgraph_patch import testing
 from langgraph_patch.graph.model import PatchedModel
 from langgraph_patch.history.changes import ChangeKind, DefectKind
 from langgraph_patch.history.findings import Cause
@@ -160,6 +161,23 @@ async def astreams(chat_model: BaseChatModel, graph: AnyGraph) -> None:
     await chunks.aclose()
     answers = lp.afinal_answers(graph.astream({}, stream_mode="messages"))
     assert_type([answer async for answer in answers], list[tuple[BaseMessage, dict[str, Any]]])
+
+
+def breaks(graph: AnyGraph, history: list[BaseMessage]) -> None:
+    """A scripted model is a chat model; each break is a context manager around a run."""
+    message = assert_type(testing.calls(("wire", {"amount": 5}), first=3, id="a1"), AIMessage)
+    model: BaseChatModel = testing.StrictModel(message, "done", refuses=testing.check_request)
+    lp.with_patching(create_agent(model))
+    happening = [testing.pause(), testing.fail("wire", OSError("no")), testing.kill(graph, "wire")]
+    for each in (*happening, testing.cut(), testing.refuse()):
+        with each as nothing:
+            graph.invoke({})
+        assert_type(nothing, None)
+    try:
+        testing.check_request(history)
+    except testing.RefusedError as error:
+        assert_type(error.status_code, int | None)
+    testing.kill("wire")  # type: ignore[arg-type]
 
 
 def raised() -> None:

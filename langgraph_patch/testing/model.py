@@ -1,0 +1,195 @@
+"""A scripted chat model that refuses what a provider refuses.
+
+The rules are written from those of the providers and share nothing with the repair: a test asks
+somebody else whether a repaired history is valid.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel
+from langchain_core.language_models.chat_models import generate_from_stream
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import Field
+
+from langgraph_patch.testing.breaks import spoken
+
+_ID_KEYS = {"tool_use": "id", "tool_call": "id", "function_call": "call_id"}
+
+
+class RefusedError(ValueError):
+    """What the client of a provider raises for a request that the provider refuses.
+
+    Args:
+        text: The reason.
+        status_code: 400 where a patched graph is to repair the history and ask again. Default:
+            None, an error that nothing is done about, so that the test fails.
+    """
+
+    def __init__(self, text: str, status_code: int | None = None) -> None:
+        super().__init__(text)
+        self.status_code = status_code
+
+
+def calls(*named: tuple[str, dict[str, Any]], first: int = 1, **fields: Any) -> AIMessage:
+    """A message of a model that calls tools; the ids of the calls are `c1`, `c2`, and so on.
+
+    Args:
+        *named: For each call the name of the tool and its arguments.
+        first: The number in the first id. Default: 1.
+        **fields: Other fields of the message.
+
+    Examples:
+        >>> from langgraph_patch.testing import calls
+        >>> [(call["id"], call["name"]) for call in calls(("mail", {"to": "bob"})).tool_calls]
+        [('c1', 'mail')]
+    """
+    listed = [
+        {"name": name, "args": args, "id": f"c{number}", "type": "tool_call"}
+        for number, (name, args) in enumerate(named, first)
+    ]
+    return AIMessage("", tool_calls=listed, **fields)
+
+
+def check_request(messages: Sequence[BaseMessage]) -> None:
+    """Raise an error for a history that a provider would refuse.
+
+    Each result must directly follow the message of its call, and each call must have one. A message
+    of a model must say something or call a tool.
+
+    Args:
+        messages: The history.
+
+    Raises:
+        RefusedError: With status 400 for a message that says nothing, otherwise without a status.
+
+    Examples:
+        >>> from langchain_core.messages import HumanMessage
+        >>> from langgraph_patch.testing import calls, check_request
+        >>> check_request([calls(("mail", {"to": "bob"})), HumanMessage("never mind")])
+        Traceback (most recent call last):
+        langgraph_patch.testing.model.RefusedError: calls ['c1'] have no result right after them
+    """
+    waiting, is_empty = list[str](), False
+    for message in messages:
+        is_legacy = message.type == "function" and waiting == [""]
+        if isinstance(message, ToolMessage) or is_legacy:
+            call_id = getattr(message, "tool_call_id", "")
+            if call_id not in waiting:
+                raise RefusedError(f"result {call_id!r} answers no call before it")
+            waiting.remove(call_id)
+            continue
+        if waiting:
+            raise RefusedError(f"calls {waiting} have no result right after them")
+        if message.type in {"function", "chat"} and getattr(message, "role", "") != "user":
+            raise RefusedError(f"role {message.type!r} is not accepted")
+        if isinstance(message, AIMessage):
+            if message.invalid_tool_calls:
+                raise RefusedError("a call with malformed arguments")
+            waiting += _ids_of(message)
+            is_empty = is_empty or not (waiting or message.text.strip())
+    if waiting:
+        raise RefusedError(f"calls {waiting} have no result")
+    if is_empty:
+        raise RefusedError("a message must have either content or tool_calls", 400)
+
+
+def _ids_of(message: AIMessage) -> list[str]:
+    """The ids of all calls of a message, wherever their provider reads them."""
+    listed = [call["id"] or "" for call in message.tool_calls]
+    blocks = [block for block in message.content if isinstance(block, dict)]
+    in_blocks = [b[_ID_KEYS[b["type"]]] or "" for b in blocks if b.get("type") in _ID_KEYS]
+    ids = [*listed, *(Counter(in_blocks) - Counter(listed)).elements()]
+    raw = message.additional_kwargs.get("tool_calls", [])
+    return ids or [each["id"] or "" for each in raw]
+
+
+class StrictModel(BaseChatModel):
+    """A chat model that says its script line by line, and then `done`.
+
+    Before each line it refuses a history that a provider would refuse: a test fails where
+    production would.
+
+    Args:
+        *script: What it says: messages, texts, lists of chunks to stream, or functions that take
+            the history and return one of these.
+        **fields: The attributes below, and other fields of a `BaseChatModel`.
+
+    Attributes:
+        script: What it has not said yet.
+        refuses: A function that raises an error for a history. Default: `check_request`.
+        streaming: Whether it streams although nobody asks for it. Default: False.
+        seen: The histories that it has read, in order.
+
+    Examples:
+        >>> from langgraph_patch.testing import StrictModel
+        >>> model = StrictModel("Good morning.")
+        >>> model.invoke("Hello!").text, model.invoke("Well?").text, len(model.seen)
+        ('Good morning.', 'done', 2)
+    """
+
+    script: list[Any] = Field(default_factory=list)
+    refuses: Callable[[list[BaseMessage]], None] = check_request
+    streaming: bool = False
+    seen: list[list[BaseMessage]] = Field(default_factory=list)
+
+    def __init__(self, *script: Any, **fields: Any) -> None:
+        super().__init__(**{"script": [*script], **fields})
+
+    @property
+    def _llm_type(self) -> str:
+        return "strict"
+
+    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:
+        """Bind tools, as the models of integrations do."""
+        return self.bind(tools=[convert_to_openai_tool(each) for each in tools], **kwargs)
+
+    def _line(self, messages: list[BaseMessage]) -> Any:
+        self.seen.append(list(messages))
+        self.refuses(messages)
+        line = self.script.pop(0) if self.script else "done"
+        line = line(messages) if callable(line) else line
+        return spoken(AIMessage(line) if isinstance(line, str) else line)
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,  # noqa: ARG002 - by position, from `_agenerate`
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **_: Any,
+    ) -> ChatResult:
+        line = self._line(messages)
+        if isinstance(line, list):
+            return generate_from_stream(_streamed(line, run_manager))
+        return ChatResult(generations=[ChatGeneration(message=line.model_copy())])
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,  # noqa: ARG002 - as above
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **_: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        line = self._line(messages)
+        if isinstance(line, AIMessage):
+            line = [AIMessageChunk(content=line.content, id=line.id, tool_calls=line.tool_calls)]
+        yield from _streamed(line, run_manager)
+
+
+def _streamed(
+    chunks: Sequence[Any], run_manager: CallbackManagerForLLMRun | None
+) -> Iterator[ChatGenerationChunk]:
+    """The chunks, each of which is reported; an error among them ends the stream."""
+    for each in chunks:
+        if isinstance(each, Exception):
+            raise each
+        chunk = ChatGenerationChunk(message=each.model_copy())
+        if run_manager is not None:
+            run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+        yield chunk

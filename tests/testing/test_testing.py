@@ -1,0 +1,148 @@
+"""The breaks and the strict model that users get: what each leaves, and what is no break."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.graph import MessagesState, StateGraph
+
+from kit import BARE, KINDS, Agent, model_node
+from langgraph_patch.errors import GraphError
+from langgraph_patch.testing import (
+    RefusedError,
+    StrictModel,
+    calls,
+    check_request,
+    cut,
+    fail,
+    kill,
+    pause,
+    refuse,
+)
+from support.placeholder_texts import FAILED, MALFORMED, UNKNOWN, WAITED
+
+BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
+TWO = calls(("mail", {"to": "bob"}), ("mail", {"to": "eve"}))
+CUT = calls(("mail", {"to": "bob"}), first=7)
+
+BREAKS: dict[str, tuple[Any, Callable[[Agent], Any]]] = {
+    "pause": (BOTH, lambda _: pause()),
+    "fail": (BOTH, lambda _: fail("wire", OSError("kaput"))),
+    "kill": (TWO, lambda it: kill(it.graph)),
+    "cut": (CUT, lambda _: cut()),
+    "refuse": ("It will rain.", lambda _: refuse()),
+}
+"""What the model says in the turn that breaks, and how that breaks."""
+SENT = "sent to bob"
+
+
+def broken(name: str, kind: Any, *, asynchronous: bool = False) -> Agent:
+    """An agent whose thread was broken."""
+    message, happens = BREAKS[name]
+    it = Agent(kind, message, AIMessage("well"), asynchronous=asynchronous)
+    with happens(it):
+        it.say("go")
+    return it
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("kind", ["create_agent", "recorded", "middleware"])
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_patched_graph_goes_on(name: str, kind: str, *, asynchronous: bool):
+    """Its model reads what was recorded, and nothing is done twice."""
+    it = broken(name, KINDS[kind], asynchronous=asynchronous)
+    assert it.say("never mind")["messages"][-1].text in ("well", "done")
+    read = it.results
+    if name == "kill":  # either of the two was not stored
+        [lost] = [call_id for call_id, text in read.items() if not text.startswith("sent to ")]
+        assert read.pop(lost) == UNKNOWN.format("mail", lost)
+        assert it.desk.did == {"mail bob": 1, "mail eve": 1}
+        return
+    assert (
+        read
+        == {
+            "pause": {"c1": SENT, "c2": WAITED.format("wire", "c2")},
+            "fail": {"c1": SENT, "c2": FAILED.format("wire", "c2", "OSError('kaput')")},
+            "cut": {"c7": MALFORMED.format("mail", "c7")},
+            "refuse": {},
+        }[name]
+    )
+    assert it.desk.did == ({"mail bob": 1} if name in ("pause", "fail") else {})
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_bare_graph_does_not(name: str):
+    """The next message is refused, or a tool has run with arguments that no model wrote."""
+    it = broken(name, BARE["hand_built"])
+    if name == "cut":
+        assert it.desk.did == {"mail bo": 1}
+        return
+    status = 400 if name == "refuse" else None
+    for _ in range(2):
+        with pytest.raises(RefusedError) as raised:
+            it.say("never mind")
+        assert raised.value.status_code == status
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_does_not_happen_is_an_error(name: str):
+    """A test that breaks nothing shows nothing."""
+    it = Agent(BARE["hand_built"])
+    act = {"refuse": lambda: None}.get(name, lambda: it.say("go"))
+    broke = BREAKS[name][1](it)
+    with pytest.raises(AssertionError, match=r"^The thread was not broken: no .*\.$"), broke:
+        act()
+
+
+def test_what_else_goes_wrong_is_raised():
+    """Another error of the run, and a graph that stores nothing."""
+    with pytest.raises(ZeroDivisionError), pause():
+        raise ZeroDivisionError
+    builder = StateGraph(MessagesState).add_node("model", model_node(StrictModel()))
+    graph = builder.set_entry_point("model").compile()
+    with pytest.raises(GraphError, match="compile it with one"), kill(graph):
+        pass
+
+
+def test_what_a_killed_process_does_later_is_not_stored():
+    """Its checkpointer is as before when the process is another one."""
+    it = broken("kill", BARE["create_agent"])
+    saver = it.graph.checkpointer
+    assert {"put", "aput", "put_writes", "aput_writes"}.isdisjoint(vars(saver))
+    saved = saver.get_tuple(it.config)
+    assert saved.checkpoint["channel_values"]["messages"][-1].tool_calls
+    assert all(channel != "__error__" for _, channel, _ in saved.pending_writes)
+
+
+# --- the model -------------------------------------------------------------------------------
+
+
+def test_a_script_has_many_forms():
+    """Messages, texts, streams and functions; each history that was read is kept."""
+    chunk = AIMessage("lazy").model_copy()
+    model = StrictModel("Hello.", chunk, lambda read: f"{len(read)} read", refuses=lambda _: None)
+    answers = [model.invoke([HumanMessage("?")] * number).text for number in (1, 2, 3, 4)]
+    assert answers == ["Hello.", "lazy", "3 read", "done"]
+    assert [len(each) for each in model.seen] == [1, 2, 3, 4]
+    assert asyncio.run(StrictModel("Hi.").ainvoke("?")).text == "Hi."
+    bound = StrictModel().bind_tools([{"name": "t", "description": "", "parameters": {}}])
+    assert bound.kwargs["tools"][0]["function"]["name"] == "t"
+
+
+REFUSED = {
+    "calls ['c1'] have no result": [calls(("t", {}))],
+    "result 'c9' answers no call": [ToolMessage("r", tool_call_id="c9")],
+    "must have either content or tool_calls": [AIMessage(" "), HumanMessage("?")],
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_a_provider_refuses(reason: str):
+    """The error says why; nothing shares a line with the repair."""
+    with pytest.raises(RefusedError) as raised:
+        check_request(REFUSED[reason])
+    assert reason in str(raised.value)
