@@ -410,6 +410,14 @@ def test_what_is_told_is_data_on_one_line_each():
     assert wire == WIRE_LINE.replace("5", f'5, "on": "{day!r}"')
 
 
+def test_each_line_of_what_is_told_has_the_result_of_its_own_call():
+    """The model used its ids again in the turn."""
+    agent = abandoned("called", calls(("mail", {"to": "al"})), TURN)
+    (record,) = ours(agent)
+    to_al = '- mail({"to": "al"}): "sent to al"'
+    assert record.text.splitlines()[2:] == [to_al, SENT_LINE, WIRE_LINE]
+
+
 def test_a_turn_that_was_told_before_is_not_told_again():
     """Under the id that the message had in older versions."""
     agent = Agent("called", TURN)
