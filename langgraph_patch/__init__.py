@@ -3,10 +3,10 @@
 `with_patching` repairs a graph while it runs. `patch_node`, `patch_model` and
 `PatchToolCallsMiddleware` do so at one point of it, and `patch_messages` repairs a list of
 messages. `scan_threads` and `repair_thread` find and repair stored threads, `final_answers` reads
-the stream of a graph.
+the stream of a graph. `langgraph_patch.testing` breaks threads in tests.
 
-Every public name can be imported from here. It is loaded from its module when it is first used, so
-that `langgraph-patch --help` does not wait for LangGraph.
+Every other public name can be imported from here. It is loaded from its module when it is first
+used, so that `langgraph-patch --help` does not wait for LangGraph.
 """
 
 import importlib
