@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import sqlite3
 import time
 import warnings
 from collections import Counter
@@ -37,7 +36,6 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from langgraph.types import Command, Send, interrupt
@@ -49,6 +47,7 @@ from typing_extensions import TypedDict
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.testing import StrictModel, calls  # noqa: F401 - tests find both here
+from support.databases import sqlite_saver
 from support.versions import newer
 
 DeltaChannel = newer("langgraph.channels", "DeltaChannel")
@@ -345,7 +344,7 @@ class Agent:
         self.model = StrictModel(script=list(script))
         self.asynchronous = asynchronous
         if isinstance(saver, Path):
-            saver = SqliteSaver(sqlite3.connect(saver, check_same_thread=False))
+            saver = sqlite_saver(saver)
         build = {**KINDS, **NESTED, **TOLD}[kind] if isinstance(kind, str) else kind
         self.graph = build(self.model, self.desk.tools(), saver or InMemorySaver(), **options)
         self.config: Any = {"configurable": {"thread_id": "1"}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import uuid
 from dataclasses import replace
@@ -36,6 +35,7 @@ from langgraph_patch.history.findings import Finding
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.read import Selection, selected_addresses
 from support.bank import STARTED_TEXT, THREAD, Bank, Memory, Talk, lost
+from support.databases import sqlite_saver
 from support.placeholder_texts import FAILED
 
 MESSAGE = calls(("pay", {"amount": 5}), id="m1")
@@ -69,15 +69,10 @@ def found_by(saver: Any, message: AIMessage = MESSAGE, tools: Any = None) -> Fin
 RESULT = ToolMessage("paid", tool_call_id="c1")
 
 
-def sqlite() -> SqliteSaver:
-    """A database in memory."""
-    return SqliteSaver(sqlite3.connect(":memory:", check_same_thread=False))
-
-
 # --- who wins -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [InMemorySaver, sqlite], ids=["memory", "sqlite"])
+@pytest.mark.parametrize("make", [InMemorySaver, sqlite_saver], ids=["memory", "sqlite"])
 def test_of_two_claims_one_is_made(make):
     """Of many at once, again after each that was given back."""
     saver = make()
@@ -186,7 +181,7 @@ def test_which_checkpointers_keep_the_first_write(kind, keeps):
 
 def test_a_record_is_no_part_of_the_state():
     """LangGraph shows it in no state and deletes it with its thread; a scan does not see it."""
-    for saver in (Memory(), sqlite()):
+    for saver in (Memory(), sqlite_saver()):
         talk = Talk("create_agent", saver=saver, bank=Bank(asks=False))
         talk.say("pay")
         states = list(talk.graph.get_state_history(THREAD))
@@ -210,7 +205,7 @@ def names(saved: Any) -> str:
 
 def test_a_thousand_calls_are_linear():
     """Each has a record of its own: what is read of one does not grow."""
-    saver, sizes = sqlite(), set()
+    saver, sizes = sqlite_saver(), set()
     for number in range(1000):
         record = record_of(Address("1"), MESSAGE, f"c{number}", 0)
         own = claim()

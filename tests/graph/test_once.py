@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sqlite3
 import threading
 from typing import Annotated
 
@@ -54,6 +53,7 @@ from support.bank import (
     replay,
     twice,
 )
+from support.databases import sqlite_saver
 from support.placeholder_texts import UNKNOWN
 
 pytestmark = [
@@ -81,7 +81,7 @@ def pytest_generate_tests(metafunc):
 def saver_of(options):
     """The checkpointer of a scene."""
     is_sqlite = options.pop("sqlite", False)
-    return Sqlite(sqlite3.connect(":memory:", check_same_thread=False)) if is_sqlite else Memory()
+    return sqlite_saver(kind=Sqlite) if is_sqlite else Memory()
 
 
 def test_a_call_runs_once(kind, options, scene):

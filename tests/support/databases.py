@@ -7,11 +7,24 @@ needed for the latter is imported only then: plain `pytest` runs without it.
 import sqlite3
 from contextlib import closing, contextmanager
 from importlib import import_module
+from typing import TypeVar
+from weakref import finalize
 
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 SQLITE_TABLES = ("checkpoints", "writes")
 POSTGRES_TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+
+
+_Saver = TypeVar("_Saver", bound=SqliteSaver)
+
+
+def sqlite_saver(database=":memory:", kind: type[_Saver] = SqliteSaver) -> _Saver:
+    """A checkpointer of SQLite, whose connection is closed when nothing needs it any more."""
+    conn = sqlite3.connect(database, check_same_thread=False)
+    saver = kind(conn)
+    finalize(saver, conn.close)
+    return saver
 
 
 def _postgres(database):
