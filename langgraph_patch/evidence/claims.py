@@ -161,7 +161,7 @@ def end(saver: BaseCheckpointSaver[Any], record: Address, claim: Claim) -> IOGen
         )
     try:
         yield _put_first(saver, record, str(claim.word), value, _task_of(claim.run))
-    except Exception:
+    except Exception:  # of any checkpointer: the tool has run, and its result must not be lost
         logger.warning(
             "thread %r: that a call %s could not be recorded",
             record.thread_id,

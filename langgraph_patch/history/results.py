@@ -1,7 +1,7 @@
 """Read and write the results in a message of any class.
 
 This is the only module that knows which messages can carry a result: `ToolMessage`,
-`FunctionMessage`, `ChatMessage`, `HumanMessage`. It looks at one message at a time: `matching`
+`FunctionMessage`, `ChatMessage`, `HumanMessage`. It looks at one message at a time: `reading`
 decides which result belongs to which call.
 """
 
