@@ -125,6 +125,7 @@ class TruncationGuard(BaseCallbackHandler):
         drops: Whether the node has no patched history. Default: False.
         of_request: Whether it is around one request, and not around code of the application: what
             the node did before does not matter then. Default: False.
+        sees: Is called with what each model is asked that it is in charge of. Default: nothing is.
 
     Attributes:
         errors: Those of model runs before their first chunk.
@@ -140,8 +141,15 @@ class TruncationGuard(BaseCallbackHandler):
     ignore_agent = False
     ignore_chain = False
 
-    def __init__(self, run: Run, *, drops: bool = False, of_request: bool = False) -> None:
-        self._run, self._of_request = run, of_request
+    def __init__(
+        self,
+        run: Run,
+        *,
+        drops: bool = False,
+        of_request: bool = False,
+        sees: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._run, self._of_request, self._sees = run, of_request, sees
         self.drops = drops
         self.errors: list[BaseException] = []
         self.passed_on: list[BaseException] = []
@@ -195,6 +203,8 @@ class TruncationGuard(BaseCallbackHandler):
         self._before[run_id] = self._in_a_row
         if _GUARD.get() is self:
             self._runs[run_id] = StreamedCalls()
+            if self._sees is not None:
+                self._sees(asked[1:])
 
     on_chat_model_start = on_llm_start  # without it LangChain formats the whole history as text
 

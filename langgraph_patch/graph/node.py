@@ -8,8 +8,9 @@ In every other case only the input is repaired, and START writes the repair with
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackManager
@@ -110,6 +111,8 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         repairers: For each history that the node reads its repairer.
         written: The state keys of the histories whose repairs the node writes.
         shown: The keys of the output schema of the graph.
+        unpatched: The state keys of the graph's histories that nobody patches. One of which a
+            WARNING was given is removed. Default: none.
         has_cache: Whether its output may be cached: it must not hold the history of one thread.
             Default: False.
     """
@@ -126,12 +129,13 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         written: Collection[str],
         shown: Collection[str],
         *,
+        unpatched: set[str] | None = None,
         has_cache: bool = False,
     ) -> None:
         super().__init__(inner.invoke, inner.ainvoke, name=inner.get_name())
         self.inner, self.keys, self._written, self._shown = inner, [*repairers], written, shown
         self.runs = _Steps(inner) if isinstance(inner, RunnableSequence) else inner
-        self._has_cache = has_cache
+        self._has_cache, self.unpatched = has_cache, unpatched or set()
         self.repairers = dict(repairers)
         if repairers:
             self.repairers[MODEL_INPUT] = next(iter(repairers.values()))
@@ -249,6 +253,17 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         return output.without_removals_of(added)
 
 
+_UNPATCHED = (
+    "the node %r calls a model with the history %r, which is not patched: if it is damaged, its "
+    "provider refuses it in every turn. Name it too: messages_key=[..., %r]"
+)
+
+
+def _marks_of(messages: Iterable[object]) -> set[object]:
+    """By what each message is known again: its id, else the object."""
+    return {m.id or id(m) for m in messages if isinstance(m, BaseMessage)}
+
+
 @dataclass(slots=True)
 class _NodeRequest(Request):
     """The request of a node: it runs with its input.
@@ -272,6 +287,20 @@ class _NodeRequest(Request):
         """The histories in the input that are not empty."""
         found = {key: messages_in(self.state, key) for key in self.node.repairers}
         return {key: history for key, history in found.items() if history}
+
+    def guard(self) -> TruncationGuard:
+        """A guard for the models below the node."""
+        sees = self._warn_of_unpatched if self.node.unpatched else None
+        return TruncationGuard(self.run, drops=not self.has_history, sees=sees)
+
+    def _warn_of_unpatched(self, asked: Any) -> None:
+        """Give a WARNING if a model is asked with a history that nobody patches."""
+        patched = set[object]().union(*map(_marks_of, self.histories().values()))
+        sent = _marks_of(chain.from_iterable(chain.from_iterable(asked))) - patched
+        for key in sorted(self.node.unpatched):
+            if not sent.isdisjoint(_marks_of(messages_in(self.state, key) or ())):
+                self.node.unpatched.discard(key)
+                logger.warning(_UNPATCHED, self.run.node, key, key)
 
     def with_histories(self, histories: Histories) -> _NodeRequest:
         """The node with other histories in its input. What it returns then is one part."""

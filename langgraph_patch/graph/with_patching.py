@@ -100,7 +100,8 @@ def with_patching(
     The logger `langgraph_patch` lists which nodes are covered, and how, on level INFO. It reports
     each repair with the thread id and the changes: on level INFO if the repair is written to the
     state, on level DEBUG if only the input of a node is repaired. A repair that is written is a
-    custom event of the run as well, with the name `langgraph_patch`.
+    custom event of the run as well, with the name `langgraph_patch`. One WARNING comes when a node
+    calls a model with a history that `messages_key` does not name.
 
     The check at START applies the reducers to the input, as every conditional edge does. So a
     reducer must return a new value, as LangGraph requires: one that extends its first argument in
@@ -195,7 +196,8 @@ def with_patching(
     patched = _patch_graph(graph, _Context(nodes, repairers, repairer.once, record=record))
     if record and not any(node.tool_node for node in nodes.values()):
         logger.warning("record=True records nothing: no node of the graph is a ToolNode")
-    unpatched = [key for key in Graph(builder).histories if key not in keys]
+    graphs = dict.fromkeys(node.graph for node in nodes.values())
+    unpatched = dict.fromkeys(key for each in graphs for key in each.histories if key not in keys)
     logger.info("with_patching: %s", described(nodes, unpatched, record=record))
     return cast("GraphT", patched)
 
@@ -232,6 +234,7 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
     covered = {node: context.nodes[prefix + node] for node in graph.runnables}
     tool_nodes = {name: node.tool_node for name, node in covered.items() if node.tool_node}
     recorded = recordable(graph, tool_nodes) if context.record else {}
+    unpatched = {*graph.histories} - context.repairers.keys()
     for name, node in covered.items():
         runnable = node.runnable
         if name in recorded:
@@ -241,7 +244,7 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
         elif node.tool_node is not None:
             runnable = replace_tool_node(runnable, partial(guarded_tool_node, context.once))
         elif not isinstance(runnable, RepairNode):
-            runnable = _patched_node(patched, name, context, prefix)
+            runnable = _patched_node(patched, name, context, prefix, unpatched)
         patched.replace_runnable(name, runnable)
     fan_out(patched, recorded)
     if repairers := [each for key, each in context.repairers.items() if key in graph.channels]:
@@ -250,7 +253,9 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
     return cast("_Builder", patched.builder)
 
 
-def _patched_node(patched: Graph, node: str, context: _Context, prefix: str) -> PatchedNode:
+def _patched_node(
+    patched: Graph, node: str, context: _Context, prefix: str, unpatched: set[str]
+) -> PatchedNode:
     covered = context.nodes[prefix + node]
     runnable = covered.runnable
     if covered.is_graph and NAME not in runnable.builder.nodes:
@@ -266,8 +271,11 @@ def _patched_node(patched: Graph, node: str, context: _Context, prefix: str) -> 
         if key in covered.keys
     }
     written = covered.keys if covered.is_graph else covered.model_keys
-    has_cache = patched.has_cache(node)
-    return PatchedNode(runnable, repairers, written, patched.output_keys, has_cache=has_cache)
+    return PatchedNode(
+        *(runnable, repairers, written, patched.output_keys),
+        unpatched=unpatched,
+        has_cache=patched.has_cache(node),
+    )
 
 
 def _name_error(node: object) -> GraphError:

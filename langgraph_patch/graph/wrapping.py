@@ -12,7 +12,7 @@ runs, as that of any other node, and the repair is written with its output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -128,7 +128,7 @@ def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:
     )
 
 
-def described(nodes: Mapping[str, CoveredNode], unpatched: Sequence[str], *, record: bool) -> str:
+def described(nodes: Mapping[str, CoveredNode], unpatched: Iterable[str], *, record: bool) -> str:
     """One line for the log.
 
     Args:

@@ -7,7 +7,7 @@ import operator
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
@@ -197,6 +197,41 @@ def test_the_log_lists_what_is_covered(kind: str, caplog: Any):
     [record] = caplog.records
     assert record.levelno == logging.INFO
     assert record.getMessage() == f"with_patching: {LISTED[kind]}"
+
+
+def asks_with(key: str, model: Any, saver: Any, *, inside: bool = False) -> Any:
+    """A graph whose node copies the history to `notes`, and asks its model with one of the two."""
+
+    def copied(state: Any) -> Any:
+        return {"notes": state["messages"]}
+
+    def asked(state: Any) -> Any:
+        return {key: [model.invoke([SystemMessage("Be brief."), *state[key]])]}
+
+    graph = above(copied, asked, state=Notes)
+    return (above(graph.compile(), state=Notes) if inside else graph).compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(
+    ("key", "options", "warned"),
+    [("notes", {}, 1), ("messages", {}, 0), ("notes", {"messages_key": ["messages", "notes"]}, 0)],
+)
+def test_a_model_that_is_asked_with_a_history_that_nobody_patches(
+    key: str, options: Any, warned: int, *, asynchronous: bool, inside: bool, caplog: Any
+):
+    """G4: one WARNING names the node and the key; none if the node asks with the patched one."""
+    it = Agent(
+        lambda model, _, saver: asks_with(key, model, saver, inside=inside),
+        asynchronous=asynchronous,
+    )
+    it = patched(it, **options)
+    it.say("hello")
+    it.say("again")
+    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len(warnings) == warned
+    assert all("'node2' calls a model with the history 'notes', which" in each for each in warnings)
 
 
 def test_a_tool_node_in_a_wrapper():
