@@ -293,7 +293,7 @@ class _AgentRequest(Request):
         answers them before the next model call, with a text of its own.
         """
         response = ModelResponse(result=[output]) if isinstance(output, AIMessage) else output
-        result = guard.corrected(response.result, [_HISTORY])
+        result = guard.unfinished.corrected(response.result, [_HISTORY])
         last = result[-1] if result else None
         if isinstance(last, AIMessage) and last.tool_calls and last.invalid_tool_calls:
             closed = self.repairer.closed([*self._history, last], leaves_open=True)

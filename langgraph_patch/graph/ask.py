@@ -157,7 +157,7 @@ def ask(
     output, guard = yield from _with_retried(attempts, output, guard)
     sent = attempts.request
     output = sent.corrected(output, guard)
-    message = sent.message(output) if guard.has_damaged else None
+    message = sent.message(output) if guard.unfinished else None
     if guard.asks_again(message):
         closed = sent.closed(output, message) if message.invalid_tool_calls else {}
         again = Attempts(sent.with_histories(closed))

@@ -21,27 +21,21 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, ContextVar, Token
-from dataclasses import fields, replace
-from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, Self, TypeGuard, cast
+from typing import Any, NamedTuple, Self, TypeGuard
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk
-from langchain_core.messages.utils import message_chunk_to_message
 from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
-from langgraph.types import Command, Overwrite, Send
 
-from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IORequest
 from langgraph_patch.errors import UnfinishedError
-from langgraph_patch.graph.writing import replace_values, values_in
-from langgraph_patch.history.comparing import are_identical
+from langgraph_patch.graph.unfinished import Unfinished
 from langgraph_patch.history.fields import text_of
 from langgraph_patch.history.streamed_calls import (
     StreamedCall,
@@ -58,9 +52,6 @@ _MOST_IN_A_ROW = 2
 
 A good message ends the row. An attempt that failed is not counted: the application repeats it.
 """
-
-_DEEPEST = 50
-"""How deep in the output of a node a message may be."""
 
 _UNUSABLE = "its message has no complete tool call and no answer"
 
@@ -128,7 +119,10 @@ class TruncationGuard(BaseCallbackHandler):
         sees: Is called with what each model is asked that it is in charge of. Default: nothing is.
 
     Attributes:
+        unfinished: The messages that are truncated or unusable.
         errors: Those of model runs before their first chunk.
+        answered: Whether a model below the node gave an answer, or a part of one.
+        answered_last: Whether one has, and none has failed since.
         passed_on: Errors that someone nearer to the model has looked at.
         ends_when: Which errors of model runs end the node at once. Default: none.
     """
@@ -156,8 +150,7 @@ class TruncationGuard(BaseCallbackHandler):
         self.ends_when: Callable[[BaseException], bool] = lambda _: False
         self.ignore_agent = self.ignore_chain = drops  # the node is not run again: no need to know
         self._runs: dict[UUID, StreamedCalls] = {}
-        # The ids of each message that is truncated or unusable, and its calls.
-        self._damaged: list[tuple[set[str], list[StreamedCall]]] = []
+        self.unfinished = Unfinished(self._correct)
         self._models: dict[UUID, Any] = {}  # the metadata of each run
         self._asked: dict[UUID, Asked] = {}
         self._open: set[UUID] = set()  # what has begun and not ended
@@ -165,8 +158,7 @@ class TruncationGuard(BaseCallbackHandler):
         self._before: dict[UUID, int] = {}  # how many there were when the run began
         self._chains: list[Any] = []  # that of each runnable, which may be a graph
         self._ran_tool = False
-        self._answered = False  # a model run ended without an error, or after its first chunk
-        self._answered_last = False  # the same, and none has failed since
+        self.answered = self.answered_last = False
         self._is_unusable = False  # whether the newest message of a model of the node is
         self._token: Token[Any] | None = None
 
@@ -233,7 +225,7 @@ class TruncationGuard(BaseCallbackHandler):
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
         """Correct the message of a run, and note whether it is unusable."""
-        self._answered = self._answered_last = True
+        self.answered = self.answered_last = True
         self._open.discard(run_id)
         generations = response.generations[0] if response.generations else []
         message = getattr(generations[0], "message", None) if generations else None
@@ -242,10 +234,10 @@ class TruncationGuard(BaseCallbackHandler):
             return
         if run_id not in self._runs:  # someone nearer to the model is in charge of it
             return
-        is_nested, damaged = self._is_nested(self._models.get(run_id)), len(self._damaged)
+        is_nested, before = self._is_nested(self._models.get(run_id)), len(self.unfinished)
         if calls := self._ended(run_id, message):
-            self._correct(message, calls, nested=is_nested)
-        is_damaged = len(self._damaged) > damaged
+            self._correct(message, calls, drops=is_nested)
+        is_damaged = len(self.unfinished) > before
         if is_nested:
             return
         self._is_unusable = is_damaged and is_unusable(message)
@@ -277,9 +269,9 @@ class TruncationGuard(BaseCallbackHandler):
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
         """Judge what arrived before the error: the node may keep it."""
         run = self._runs.get(run_id)
-        self._answered_last = False
+        self.answered_last = False
         if run is not None and run.is_streamed:
-            self._answered = True
+            self.answered = True
         self._open.discard(run_id)
         self.errors.append(error)
         self._ended(run_id, failed=True)
@@ -287,10 +279,10 @@ class TruncationGuard(BaseCallbackHandler):
             raise RefusedAgainError(error, self)
 
     def _correct(
-        self, message: AIMessage, calls: Sequence[StreamedCall], *, nested: bool = False
+        self, message: AIMessage, calls: Sequence[StreamedCall], *, drops: bool = False
     ) -> bool:
         """Whether `message` has a truncated call; it is corrected in place."""
-        if not (nested or self.drops):
+        if not (drops or self.drops):
             return refuse_truncated(message, calls)
         dropped = drop_truncated(message, calls)
         if dropped:
@@ -312,15 +304,10 @@ class TruncationGuard(BaseCallbackHandler):
         is_truncated = any(call.args is None for call in calls)
         if is_truncated or (message is not None and is_unusable(message)):
             ids = set() if message is None else {text_of(message.id)}
-            self._damaged.append((run.message_ids | ids, calls))
+            self.unfinished.add(run.message_ids | ids, calls)
         return calls if is_truncated else []
 
-    # --- the output of the node ------------------------------------------------------------
-
-    @property
-    def has_damaged(self) -> bool:
-        """Whether a model run ended with a truncated call, or with an unusable message."""
-        return bool(self._damaged)
+    # --- what ran --------------------------------------------------------------------------
 
     @property
     def ran_one_model(self) -> bool:
@@ -330,22 +317,12 @@ class TruncationGuard(BaseCallbackHandler):
     @property
     def only_failed(self) -> bool:
         """Whether models below the node failed before a chunk, and nothing else was begun."""
-        return bool(self.errors) and not self._answered and not self.began_more
+        return bool(self.errors) and not self.answered and not self.began_more
 
     @property
     def own_errors(self) -> list[BaseException]:
         """The errors that nobody nearer to the model has looked at."""
         return [e for e in self.errors if not any(e is other for other in self.passed_on)]
-
-    @property
-    def answered(self) -> bool:
-        """Whether a model below the node gave an answer, or a part of one."""
-        return self._answered
-
-    @property
-    def answered_last(self) -> bool:
-        """Whether a model below the node has answered since the last one failed."""
-        return self._answered_last
 
     @property
     def began_more(self) -> bool:
@@ -385,72 +362,6 @@ class TruncationGuard(BaseCallbackHandler):
             self._ended(run_id)
         self._open.clear()
 
-    def corrected(self, output: Any, keys: Collection[str]) -> Any:
-        """The output of the node, with the messages corrected that it merged itself.
-
-        `Send`s and plain dicts that carry a truncated call are left out. What holds neither stays
-        the same object.
-
-        Args:
-            output: The output.
-            keys: The state keys of the patched histories. In messages under other keys truncated
-                calls are dropped.
-        """
-        return self._corrected(output, keys, {}, drops=not keys) if self._damaged else output
-
-    def _corrected(
-        self,
-        value: Any,
-        keys: Collection[str],
-        known: dict[Any, Any],
-        *,
-        drops: bool,
-        depth: int = 0,
-    ) -> Any:
-        """A value of the output; `known` has those that were looked at, and those above it."""
-        if isinstance(value, AIMessage):
-            return self._corrected_message(value, drops=drops)
-        if isinstance(value, Send):
-            return [] if self._carries_truncated(value) else value
-        place = id(value), drops
-        if place not in known and depth < _DEEPEST:
-            known[place] = value
-            below = partial(self._corrected, keys=keys, known=known, depth=depth + 1)
-            known[place] = self._with_corrected(value, keys, below, drops=drops)
-        return known.get(place, value)
-
-    def _with_corrected(
-        self, value: Any, keys: Collection[str], below: Callable[..., Any], *, drops: bool
-    ) -> Any:
-        if type(value) in (list, tuple):
-            kept = [p for p in value if not self._carries_truncated(p)]
-            parts = [below(part, drops=drops) for part in kept]
-            return value if are_identical(parts, value) else type(value)(parts)
-        if isinstance(value, Command | Overwrite):
-            old = {field.name: getattr(value, field.name) for field in fields(value)}
-            new = {name: below(part, drops=drops) for name, part in old.items()}
-            changed = {name: part for name, part in new.items() if part is not old[name]}
-            return replace(value, **changed) if changed else value
-        old = values_in(value)
-        new = {key: below(part, drops=key not in keys) for key, part in old.items()}
-        changed = {key: part for key, part in new.items() if part is not old[key]}
-        return replace_values(value, changed) if changed else value
-
-    def _carries_truncated(self, value: Any) -> bool:
-        """Whether a value is a truncated call that the node took out of a message, or sends on."""
-        call = sent_call(value if isinstance(value, Send) else Send("", value))
-        refused = (each for _, calls in self._damaged for each in calls if each.args is None)
-        return call is not None and any(each.is_completed(call) for each in refused)
-
-    def _corrected_message(self, message: AIMessage, *, drops: bool) -> AIMessage:
-        for ids, calls in self._damaged:
-            if message.id is None or message.id in ids:
-                copied = cast("AIMessage", message_chunk_to_message(message))
-                copied = copied.model_copy() if copied is message else copied
-                if self._correct(copied, calls, nested=drops):
-                    return copied
-        return message
-
     # --- asking again ----------------------------------------------------------------------
 
     def asks_again(self, message: object, *, asked: bool = False) -> TypeGuard[AIMessage]:
@@ -465,8 +376,7 @@ class TruncationGuard(BaseCallbackHandler):
             asked: Whether the model was asked again already. Default: False.
         """
         if isinstance(message, AIMessage):
-            is_known = any(message.id is None or message.id in ids for ids, _ in self._damaged)
-            if not (is_known and is_unusable(message)):
+            if not (self.unfinished.has(message) and is_unusable(message)):
                 return False
         elif not self._is_unusable:
             return False

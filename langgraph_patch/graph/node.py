@@ -209,7 +209,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         while newest:
             for part in waiting:
                 yield part
-            waiting = newest if guard.has_damaged or guard.errors else []
+            waiting = newest if guard.unfinished or guard.errors else []
             if not waiting:
                 yield newest[0]
             with guard:  # not across the `yield`: the caller may be in another context
@@ -328,7 +328,7 @@ class _NodeRequest(Request):
 
     def corrected(self, output: Any, guard: TruncationGuard) -> Any:
         """The output, without truncated calls."""
-        return guard.corrected(output, self.node.keys)
+        return guard.unfinished.corrected(output, self.node.keys)
 
     def message(self, output: Any) -> BaseMessage | None:
         """The one message that the node adds to its histories."""
