@@ -377,6 +377,10 @@ def _keep_places(group: _Group, in_place: AbstractSet[Result]) -> None:
         own = [s for s in placed if s.label == label or (s.label is None and len(tools) == 1)]
         if len(own) == len(calls) and len({stored.is_placeholder for stored in own}) > 1:
             _pair_in_order(calls, own, group.names)
+    rest = [s for s in placed if s.call_index is None]
+    free = [paired for paired in group.calls if paired.answer is None]
+    if len(rest) == len(free) and not any(stored.label for stored in rest):
+        _pair_in_order(free, rest, group.names)
 
 
 def _free(calls: Iterable[PairedCall]) -> list[PairedCall]:

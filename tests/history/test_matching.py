@@ -53,6 +53,7 @@ THREE_TOOLS = patch_messages([ai(("a", "c1"), ("b", "c1"), ("c", "c1"), id="a1")
 FAKE = result(DEEPAGENTS_CANCELLED.format("t", "c1"))
 GONE = [ai(("a", "c1"), ("b", "c1"), id="a1"), named("1", "here"), named("2", "here")]
 HERE = ai(("here", "c1"), id="a2")
+LEFT_HERE = LEFT.model_copy(update={"name": "here"})
 RULES = {
     "nearest": [
         ([A, result("1"), X, A2, result("2")], ["1", "2"]),
@@ -85,6 +86,8 @@ RULES = {
         ([*GONE, X, HERE, X, named("r", "here"), X], ["1", "2", "r"]),
         ([GONE[0], X, named("1", "here"), HERE, named("r", "here")], [None, None, "r"]),
         ([ai(("t", "c1")), X, ai(("u", "c1")), named("r", "t")], [None, None]),
+        ([GONE[0], GONE[1], LEFT_HERE, HERE, named("r", "here")], ["1", None, "r"]),
+        ([GONE[0], LEFT_HERE, GONE[2], HERE, named("r", "here")], [None, "2", "r"]),
     ],
     "counts": [
         ([TWO_CALLS, named("r", "t"), X], [None, None]),
