@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from types import MethodType
 from typing import Any, Final, get_args, get_type_hints
@@ -66,10 +67,10 @@ class Graph:
     @property
     def histories(self) -> list[str]:
         """The state keys that hold messages: by their reducer, or by the type of their value."""
-        try:
-            hints = get_type_hints(self.builder.state_schema)
-        except (NameError, TypeError):  # annotations that only the application can resolve
-            hints = {}
+        hints = dict[str, Any]()
+        for schema in self.builder.schemas:  # those of the state, and of the inputs of nodes
+            with suppress(NameError, TypeError):  # what only the application can resolve
+                hints |= get_type_hints(schema)
         channels = self.builder.channels.items()
         return [
             key

@@ -33,6 +33,7 @@ from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
 from langgraph_patch.graph.writing import (
     NodeOutput,
+    get_value,
     messages_in,
     new_messages,
     replace_values,
@@ -111,7 +112,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         repairers: For each history that the node reads its repairer.
         written: The state keys of the histories whose repairs the node writes.
         shown: The keys of the output schema of the graph.
-        unpatched: The state keys of the graph's histories that nobody patches. One of which a
+        unpatched: The state keys of the graph of which none is a patched history. One of which a
             WARNING was given is removed. Default: none.
         has_cache: Whether its output may be cached: it must not hold the history of one thread.
             Default: False.
@@ -295,10 +296,14 @@ class _NodeRequest(Request):
 
     def _warn_of_unpatched(self, asked: Any) -> None:
         """Give a WARNING if a model is asked with a history that nobody patches."""
+        values = {key: get_value(self.state, key) for key in sorted(self.node.unpatched)}
+        values = {key: v for key, v in values.items() if isinstance(v, list) and _marks_of(v[-1:])}
+        if not values:
+            return
         patched = set[object]().union(*map(_marks_of, self.histories().values()))
         sent = _marks_of(chain.from_iterable(chain.from_iterable(asked))) - patched
-        for key in sorted(self.node.unpatched):
-            if not sent.isdisjoint(_marks_of(messages_in(self.state, key) or ())):
+        for key, value in values.items():
+            if not sent.isdisjoint(_marks_of(value)):
                 self.node.unpatched.discard(key)
                 logger.warning(_UNPATCHED, self.run.node, key, key)
 

@@ -26,7 +26,7 @@ from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.entry import PatchNode, RepairNode, add_entry_check
-from langgraph_patch.graph.node import PatchedNode
+from langgraph_patch.graph.node import MODEL_INPUT, PatchedNode
 from langgraph_patch.graph.once import check_tools, checked_names
 from langgraph_patch.graph.record import fan_out, guarded_tool_node, recordable, recorded_tool_node
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
@@ -197,7 +197,10 @@ def with_patching(
     if record and not any(node.tool_node for node in nodes.values()):
         logger.warning("record=True records nothing: no node of the graph is a ToolNode")
     graphs = dict.fromkeys(node.graph for node in nodes.values())
-    unpatched = dict.fromkeys(key for each in graphs for key in each.histories if key not in keys)
+    patched_keys = {*keys, MODEL_INPUT}
+    unpatched = dict.fromkeys(
+        key for each in graphs for key in each.histories if key not in patched_keys
+    )
     logger.info("with_patching: %s", described(nodes, unpatched, record=record))
     return cast("GraphT", patched)
 
@@ -234,7 +237,7 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
     covered = {node: context.nodes[prefix + node] for node in graph.runnables}
     tool_nodes = {name: node.tool_node for name, node in covered.items() if node.tool_node}
     recorded = recordable(graph, tool_nodes) if context.record else {}
-    unpatched = {*graph.histories} - context.repairers.keys()
+    unpatched = {*graph.channels} - context.repairers.keys()
     for name, node in covered.items():
         runnable = node.runnable
         if name in recorded:

@@ -171,8 +171,8 @@ LISTED = {
     "create_agent": "model nodes 'model'; tool nodes 'tools'",
     "react_v2": "model nodes 'agent'; tool nodes 'tools'",
     "react_v1": f"model nodes 'agent'; tool nodes 'tools' ({ONE_TASK})",
-    "notes": f"other nodes 'node1' ({OTHERS}); not patched: the histories 'notes', 'drafts' "
-    "(messages_key=[...] names them)",
+    "notes": f"other nodes 'node1' ({OTHERS}); not patched: the histories 'notes', 'drafts', "
+    "'summarized' (messages_key=[...] names them)",
 }
 
 
@@ -182,11 +182,26 @@ class Notes(MessagesState):
     notes: Annotated[list, add_messages]
     drafts: list[AnyMessage]
     titles: list[str]
+    kept: list
+
+
+class Summarized(TypedDict):
+    """The input of a node, beside the state."""
+
+    summarized: list[AnyMessage]
+
+
+class Kept(TypedDict):
+    """The input of a node that reads no patched history."""
+
+    kept: list
 
 
 def with_notes(model: Any, _: Any, saver: Any) -> Any:
-    """A graph with two other histories."""
-    return above(model_node(model), state=Notes).compile(checkpointer=saver)
+    """A graph with two other histories, and one that only a node reads."""
+    graph = above(model_node(model), state=Notes)
+    graph.add_node("other", lambda _: None, input_schema=Summarized)
+    return graph.compile(checkpointer=saver)
 
 
 @pytest.mark.parametrize("kind", LISTED)
@@ -200,15 +215,17 @@ def test_the_log_lists_what_is_covered(kind: str, caplog: Any):
 
 
 def asks_with(key: str, model: Any, saver: Any, *, inside: bool = False) -> Any:
-    """A graph whose node copies the history to `notes`, and asks its model with one of the two."""
+    """A graph whose model is asked with the history, or with a copy under another key."""
 
     def copied(state: Any) -> Any:
-        return {"notes": state["messages"]}
+        return {key: state["messages"]} if key != "messages" else None
 
     def asked(state: Any) -> Any:
         return {key: [model.invoke([SystemMessage("Be brief."), *state[key]])]}
 
-    graph = above(copied, asked, state=Notes)
+    graph = StateGraph(Notes).add_node("copy", copied).add_edge(START, "copy")
+    graph.add_node("ask", asked, input_schema=Kept if key == "kept" else Notes)
+    graph.add_edge("copy", "ask")
     return (above(graph.compile(), state=Notes) if inside else graph).compile(checkpointer=saver)
 
 
@@ -216,7 +233,12 @@ def asks_with(key: str, model: Any, saver: Any, *, inside: bool = False) -> Any:
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize(
     ("key", "options", "warned"),
-    [("notes", {}, 1), ("messages", {}, 0), ("notes", {"messages_key": ["messages", "notes"]}, 0)],
+    [
+        ("notes", {}, 1),
+        ("kept", {}, 1),
+        ("messages", {}, 0),
+        ("notes", {"messages_key": ["messages", "notes"]}, 0),
+    ],
 )
 def test_a_model_that_is_asked_with_a_history_that_nobody_patches(
     key: str, options: Any, warned: int, *, asynchronous: bool, inside: bool, caplog: Any
@@ -231,7 +253,7 @@ def test_a_model_that_is_asked_with_a_history_that_nobody_patches(
     it.say("again")
     warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert len(warnings) == warned
-    assert all("'node2' calls a model with the history 'notes', which" in each for each in warnings)
+    assert all(f"'ask' calls a model with the history {key!r}, which" in w for w in warnings)
 
 
 def test_a_tool_node_in_a_wrapper():
