@@ -24,9 +24,11 @@ from langgraph_patch._sansio import (
 from langgraph_patch._text import short
 from langgraph_patch.errors import ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.ask import Attempts, Histories, Request, answered, ask
+from langgraph_patch.graph.ask import answered, ask
+from langgraph_patch.graph.attempts import Attempts
 from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
+from langgraph_patch.graph.request import Histories, Request
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.messages import messages_or_none
 from langgraph_patch.history.placeholders import Placeholder
