@@ -7,6 +7,11 @@
 | in the plain form, that every provider reads | the repair |
 
 A form that integrations send as one that was refused is none.
+
+The form that a model accepted is the first one of its next request, if the refused history is the
+beginning of that one: a loop of twenty model calls is refused once. It holds for one run of a
+graph, for that model alone, and only where the model is known before it is asked
+(`Request.known_model`). In a node that runs again, the repaired input serves all of its requests.
 """
 
 from __future__ import annotations
@@ -18,7 +23,13 @@ from typing import Any, NamedTuple
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.refusal import is_refusal, note, refusal_text
-from langgraph_patch.graph.request import Histories, Request, are_same_request
+from langgraph_patch.graph.request import (
+    Histories,
+    KnownModel,
+    Request,
+    are_same_request,
+    begins_with,
+)
 from langgraph_patch.history.changes import Patch, joined
 from langgraph_patch.history.plain_form import plain_form
 from langgraph_patch.history.refused import repair_refused
@@ -70,6 +81,7 @@ class Attempts:
 
     def __init__(self, request: Request) -> None:
         self.request = self.first = request
+        self._form = Form()
         self._forms = self._in_turn()
         self._sent: list[Histories] = []
         self._errors: list[BaseException] = []
@@ -80,6 +92,9 @@ class Attempts:
         self._changes = ""
         self.is_repeated = False
         self.patches: Mapping[str, Patch] = {}
+        self._accepted = self._accepted_before()
+        if self._accepted is not None:
+            self._takes(self._accepted.form)
 
     def guard(self) -> TruncationGuard | None:
         """A guard for the next form."""
@@ -89,6 +104,8 @@ class Attempts:
         return guard
 
     def _in_turn(self) -> Iterator[Form]:
+        if self._accepted is not None:
+            yield Form()
         yield Form(self._refusal)
         yield Form(self._refusal, self._tools)
 
@@ -114,7 +131,8 @@ class Attempts:
             if before := next(filter(refused.is_same, run.kept.get(Attempts, ())), None):
                 self._changes = before.changes
                 return self._given_up()
-            self._sent.append(self.first.histories())
+            if self._accepted is None:
+                self._sent.append(self.first.histories())
             for key, (repairer, reading) in self.first.left_open().items():
                 self._closed[key] = (yield from repairer.repair(reading, run)).patch
         if any(map(self._takes, self._forms)):
@@ -138,9 +156,11 @@ class Attempts:
         if any(_are_same(sent, before) for before in self._sent):
             return False
         self._sent.append(sent)
+        self._form = form
         self.request = self.first.with_histories(sent)
         self.patches = {key: patch for key, patch in stored.items() if patch}
-        self._changes = "; ".join(str(patch) for patch in forms.values() if patch)
+        changes = "; ".join(str(patch) for patch in forms.values() if patch)
+        self._changes = changes or self._changes
         return True
 
     def _given_up(self) -> BaseException:
@@ -158,14 +178,63 @@ class Attempts:
         )
 
     def report(self) -> None:
-        """Report that a request after a refusal was answered."""
+        """Report that a request in another form was answered, and keep the form."""
+        if not self._sent:
+            return
+        thread_id = self.first.run.thread_id
+        changes = "as it is" if self._form.refusal is None else self._changes
         if self._errors:
-            logger.info(
-                "asked the model of thread %r again, because its provider refused the history: %s",
-                self.first.run.thread_id,
-                self._changes,
-            )
-            self.request.report(self.patches.values())
+            logger.info(_ASKED_AGAIN, thread_id, changes)
+            self._keep()
+        elif changes:
+            logger.info(_ASKED_AT_ONCE, thread_id, changes)
+        self.request.report(self.patches.values())
+
+    # --- what was accepted before ----------------------------------------------------------
+
+    def _accepted_before(self) -> _Accepted | None:
+        """What this model accepted in this run of the graph, if it has refused this history."""
+        kept = self.first.run.kept_by_graph.get(Attempts, ())
+        return next((each for each in reversed(kept) if each.is_of(self.first)), None)
+
+    def _keep(self) -> None:
+        if (model := self.first.known_model) is None:
+            return
+        # What was repaired may be in the state when the model is asked again.
+        refused = self.first.histories()
+        stored = {key: patch.messages for key, patch in self.patches.items()}
+        accepted = _Accepted(model, (refused, {**refused, **stored}), self._form)
+        kept = self.first.run.kept_by_graph.setdefault(Attempts, [])
+        kept[:] = [*(each for each in kept if each is not self._accepted), accepted]
+
+
+_ASKED_AGAIN = "asked the model of thread %r again, because its provider refused the history: %s"
+_ASKED_AT_ONCE = "asked the model of thread %r in the form that it accepted before: %s"
+
+
+class _Accepted(NamedTuple):
+    """A form in which a model accepted a request that it had refused.
+
+    Attributes:
+        model: The model.
+        refused: The histories that it refused: as they were, and with what can be stored.
+        form: The form.
+    """
+
+    model: KnownModel
+    refused: tuple[Histories, Histories]
+    form: Form
+
+    def is_of(self, request: Request) -> bool:
+        """Whether a request has the refused history as its beginning, for the same model."""
+        if not self.model.is_same(request.known_model):
+            return False
+        histories = request.histories()
+        return any(
+            refused.keys() == histories.keys()
+            and all(begins_with(histories[key], history) for key, history in refused.items())
+            for refused in self.refused
+        )
 
 
 class _RefusedBefore(NamedTuple):

@@ -9,9 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import RunnableSequence
+from langchain_core.runnables.base import RunnableBindingBase
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IORequest
@@ -22,6 +25,32 @@ from langgraph_patch.history.reading import Reading
 
 Histories: TypeAlias = Mapping[str, list[BaseMessage]]
 """Histories by their state keys."""
+
+
+class KnownModel(NamedTuple):
+    """A chat model and the options with which it is asked.
+
+    Attributes:
+        model: The model.
+        options: The options, as text: they may be of any type.
+    """
+
+    model: BaseChatModel
+    options: str
+
+    @classmethod
+    def of(cls, runnable: object, *options: object) -> KnownModel | None:
+        """The only model that a runnable calls; None if it may call others, or another one."""
+        while isinstance(runnable, RunnableBindingBase | RunnableSequence):
+            if isinstance(runnable, RunnableSequence):
+                runnable = runnable.first
+            else:
+                options, runnable = (runnable.kwargs, *options), runnable.bound
+        return cls(runnable, repr(options)) if isinstance(runnable, BaseChatModel) else None
+
+    def is_same(self, other: KnownModel | None) -> bool:
+        """Whether it is the same object, with the same options."""
+        return other is not None and self.model is other.model and self.options == other.options
 
 
 @dataclass(slots=True)
@@ -38,6 +67,11 @@ class Request(ABC):
     def has_history(self) -> bool:
         """Whether the place has a patched history."""
         return True
+
+    @property
+    def known_model(self) -> KnownModel | None:
+        """The model that it asks; None if that is not known before it is sent."""
+        return None
 
     @property
     def returns_all(self) -> bool:
@@ -94,6 +128,11 @@ def are_same_request(some: Sequence[BaseMessage], others: Sequence[BaseMessage])
     """Whether integrations send the same for two histories."""
     pairs = zip(some, others, strict=False)
     return len(some) == len(others) and all(a is b or _sent(a) == _sent(b) for a, b in pairs)
+
+
+def begins_with(history: Sequence[BaseMessage], start: Sequence[BaseMessage]) -> bool:
+    """Whether integrations send a history as the beginning of another one."""
+    return are_same_request(start, history[: len(start)])
 
 
 def _sent(message: BaseMessage) -> tuple[Any, ...]:
