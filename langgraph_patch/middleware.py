@@ -18,10 +18,12 @@ from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.ask import Attempts, Histories, Request, ask
+from langgraph_patch.graph.ask import ask
+from langgraph_patch.graph.attempts import Attempts
 from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.once import Once, check_tools, checked_names
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
+from langgraph_patch.graph.request import Histories, KnownModel, Request
 from langgraph_patch.graph.writing import (
     messages_in,
     new_messages,
@@ -263,6 +265,11 @@ class _AgentRequest(Request):
     repairer: Repairer
     asked: ModelRequest[Any]
     handler: Callable[[ModelRequest[Any]], Any]
+
+    @property
+    def known_model(self) -> KnownModel | None:
+        """The model of the request; a middleware further in may take another one."""
+        return KnownModel.of(self.asked.model, self.asked.model_settings)
 
     @property
     def returns_all(self) -> bool:

@@ -65,7 +65,7 @@ _PATH = "langgraph_path"
 
 
 _KEPT: dict[int, dict[object, Any]] = {}
-"""What `Run.kept` returns, by the id of what the task has written. It goes with the task."""
+"""What `_kept_with` returns, by the id of the object with which it goes."""
 
 
 class Run:
@@ -188,12 +188,12 @@ class Run:
     @property
     def kept(self) -> dict[object, Any]:
         """What is kept as long as the task lives, through all attempts of a retry policy."""
-        if (writes := self._writes) is None:
-            return {}
-        if id(writes) not in _KEPT:
-            _KEPT[id(writes)] = {}
-            weakref.finalize(writes, _KEPT.pop, id(writes))
-        return _KEPT[id(writes)]
+        return _kept_with(self._writes)
+
+    @property
+    def kept_by_graph(self) -> dict[object, Any]:
+        """What is kept as long as this run of the graph lives, for all its tasks."""
+        return _kept_with(self._loop)
 
     @property
     def was_answered(self) -> bool:
@@ -346,6 +346,16 @@ class Run:
     def loaded_checkpoint(self) -> str | None:
         checkpoint_id = getattr(self._loop, "checkpoint_id_saved", None)
         return checkpoint_id if isinstance(checkpoint_id, str) else None
+
+
+def _kept_with(owner: Any) -> dict[object, Any]:
+    """What is kept as long as an object lives; nothing if there is none."""
+    if owner is None:
+        return {}
+    if id(owner) not in _KEPT:
+        _KEPT[id(owner)] = {}
+        weakref.finalize(owner, _KEPT.pop, id(owner))
+    return _KEPT[id(owner)]
 
 
 def _are_channels(mapping: Mapping[Any, Any]) -> bool:

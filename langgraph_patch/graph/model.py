@@ -24,9 +24,11 @@ from langgraph_patch._sansio import (
 from langgraph_patch._text import short
 from langgraph_patch.errors import ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.ask import Attempts, Histories, Request, answered, ask
+from langgraph_patch.graph.ask import answered, ask
+from langgraph_patch.graph.attempts import Attempts
 from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
+from langgraph_patch.graph.request import Histories, KnownModel, Request
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.messages import messages_or_none
 from langgraph_patch.history.placeholders import Placeholder
@@ -246,6 +248,11 @@ class _ModelRequest(Request):
     run_config: RunnableConfig
     kwargs: Mapping[str, Any]
     is_streamed: bool = False
+
+    @property
+    def known_model(self) -> KnownModel | None:
+        """The model."""
+        return KnownModel.of(self.model, self.kwargs)
 
     def histories(self) -> Histories:
         """The history in the input; none in a text."""

@@ -28,9 +28,11 @@ from langgraph_patch._sansio import (
     opened_stream,
     run_async,
 )
-from langgraph_patch.graph.ask import Attempts, Histories, Request, answered, ask
+from langgraph_patch.graph.ask import answered, ask
+from langgraph_patch.graph.attempts import Attempts
 from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
+from langgraph_patch.graph.request import Histories, Request
 from langgraph_patch.graph.writing import (
     NodeOutput,
     get_value,

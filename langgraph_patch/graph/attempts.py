@@ -1,0 +1,274 @@
+"""The forms of one request: as it is, and after a refusal others, until one is answered.
+
+| form | what can be stored of it |
+|---|---|
+| as it is | |
+| repaired: messages that say nothing or stop halfway, thinking that is refused | all |
+| in the plain form, that every provider reads | the repair |
+
+A form that integrations send as one that was refused is none.
+
+The form that a model accepted is the first one of its next request, if the refused history is the
+beginning of that one: a loop of twenty model calls is refused once. It holds for one run of a
+graph, for that model alone, and only where the model is known before it is asked
+(`Request.known_model`). In a node that runs again, the repaired input serves all of its requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from langgraph_patch._sansio import IOGenerator
+from langgraph_patch.graph.guard import TruncationGuard
+from langgraph_patch.graph.refusal import is_refusal, note, refusal_text
+from langgraph_patch.graph.request import (
+    Histories,
+    KnownModel,
+    Request,
+    are_same_request,
+    begins_with,
+)
+from langgraph_patch.history.changes import Patch, joined
+from langgraph_patch.history.plain_form import plain_form
+from langgraph_patch.history.refused import repair_refused
+
+logger: logging.Logger = logging.getLogger("langgraph_patch")
+
+_MAX_NOTE = 500
+
+
+class Form(NamedTuple):
+    """A form of the histories of a request.
+
+    Attributes:
+        refusal: The text of the refusals before it; None for the history as it is.
+        tools: For the plain form, the names of the tools that the model is given; else None.
+    """
+
+    refusal: str | None = None
+    tools: Collection[str] | None = None
+
+    def stored(self, patch: Patch) -> Patch:
+        """What can be stored of it, behind what is repaired already."""
+        if self.refusal is None:
+            return patch
+        return joined(patch, repair_refused(patch.messages, self.refusal))
+
+    def sent(self, stored: Patch) -> Patch:
+        """What is sent, if this can be stored of it."""
+        if self.tools is None:
+            return stored
+        return joined(stored, plain_form(stored.messages, self.tools))
+
+
+class Attempts:
+    """The forms of one request, and which of them is sent.
+
+    Nothing is read, copied or reported before a request was refused.
+
+    Args:
+        request: The request.
+
+    Attributes:
+        request: The next form of it.
+        patches: What can be stored of its histories, by their state keys; none before a refusal,
+            and none if every form was refused.
+        is_repeated: Whether the application repeats a refused request: then the first refusal of
+            another form ends it.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = self.first = request
+        self._form = Form()
+        self._forms = self._in_turn()
+        self._sent: list[Histories] = []
+        self._errors: list[BaseException] = []
+        self._refusal = ""
+        self._models: Any = None  # those that were asked first
+        self._tools: set[str] = set()  # what they may call
+        self._closed: dict[str, Patch] = {}
+        self._changes = ""
+        self.is_repeated = False
+        self.patches: Mapping[str, Patch] = {}
+        self._accepted = self._accepted_before()
+        if self._accepted is not None:
+            self._takes(self._accepted.form)
+
+    def guard(self) -> TruncationGuard | None:
+        """A guard for the next form."""
+        guard = self.request.guard()
+        if guard is not None and self.is_repeated:
+            guard.ends_when = is_refusal
+        return guard
+
+    def _in_turn(self) -> Iterator[Form]:
+        if self._accepted is not None:
+            yield Form()
+        yield Form(self._refusal)
+        yield Form(self._refusal, self._tools)
+
+    def after(
+        self, refusal: BaseException, guard: TruncationGuard | None
+    ) -> IOGenerator[BaseException | None]:
+        """Choose the form that is sent after a refusal; return the error to raise if there is none.
+
+        That is the first refusal, with a note if a repair was sent in this task.
+
+        Args:
+            refusal: What the request raised.
+            guard: The guard of what was sent; None if it had none.
+        """
+        run = self.first.run
+        self._errors.append(refusal)
+        errors = [refusal, *(guard.errors if guard else ())]
+        self._refusal = "\n".join([self._refusal, *map(refusal_text, errors)])
+        if len(self._errors) == 1:
+            self._models = None if guard is None else guard.models
+            self._tools = set(_tool_names([options for _, options in self._models or ()]))
+            refused = _RefusedBefore(self._models, self.first.histories(), "")
+            if before := next(filter(refused.is_same, run.kept.get(Attempts, ())), None):
+                self._changes = before.changes
+                return self._given_up()
+            if self._accepted is None:
+                self._sent.append(self.first.histories())
+            for key, (repairer, reading) in self.first.left_open().items():
+                self._closed[key] = (yield from repairer.repair(reading, run)).patch
+        if any(map(self._takes, self._forms)):
+            self.request.drop_writes()
+            self.is_repeated |= guard is not None and guard.asked_again
+            return None
+        if self._changes:
+            kept = _RefusedBefore(self._models, self.first.histories(), self._changes)
+            run.kept.setdefault(Attempts, []).append(kept)
+            logger.warning("%s", self._note())
+        return self._given_up()
+
+    def _takes(self, form: Form) -> bool:
+        """Whether a form is no request that was refused already; it is the next one then."""
+        stored = {
+            key: form.stored(self._closed.get(key) or Patch(history, (), history))
+            for key, history in self.first.histories().items()
+        }
+        forms = {key: form.sent(patch) for key, patch in stored.items()}
+        sent = {key: patch.messages for key, patch in forms.items()}
+        if any(_are_same(sent, before) for before in self._sent):
+            return False
+        self._sent.append(sent)
+        self._form = form
+        self.request = self.first.with_histories(sent)
+        self.patches = {key: patch for key, patch in stored.items() if patch}
+        changes = "; ".join(str(patch) for patch in forms.values() if patch)
+        self._changes = changes or self._changes
+        return True
+
+    def _given_up(self) -> BaseException:
+        """The first error, with a note if a repair was sent in this task."""
+        self.request, self.patches = self.first, {}
+        if self._changes:
+            note(self._errors[0], self._note())
+        return self._errors[0]
+
+    def _note(self) -> str:
+        return (
+            f"the provider refused the history of thread {self.first.run.thread_id!r}, and again "
+            f"after this repair: {self._changes[:_MAX_NOTE]}. Each next turn will be refused, "
+            f"unless the history or the request is changed."
+        )
+
+    def report(self) -> None:
+        """Report that a request in another form was answered, and keep the form."""
+        if not self._sent:
+            return
+        thread_id = self.first.run.thread_id
+        changes = "as it is" if self._form.refusal is None else self._changes
+        if self._errors:
+            logger.info(_ASKED_AGAIN, thread_id, changes)
+            self._keep()
+        elif changes:
+            logger.info(_ASKED_AT_ONCE, thread_id, changes)
+        self.request.report(self.patches.values())
+
+    # --- what was accepted before ----------------------------------------------------------
+
+    def _accepted_before(self) -> _Accepted | None:
+        """What this model accepted in this run of the graph, if it has refused this history."""
+        kept = self.first.run.kept_by_graph.get(Attempts, ())
+        return next((each for each in reversed(kept) if each.is_of(self.first)), None)
+
+    def _keep(self) -> None:
+        if (model := self.first.known_model) is None:
+            return
+        # What was repaired may be in the state when the model is asked again.
+        refused = self.first.histories()
+        stored = {key: patch.messages for key, patch in self.patches.items()}
+        accepted = _Accepted(model, (refused, {**refused, **stored}), self._form)
+        kept = self.first.run.kept_by_graph.setdefault(Attempts, [])
+        kept[:] = [*(each for each in kept if each is not self._accepted), accepted]
+
+
+_ASKED_AGAIN = "asked the model of thread %r again, because its provider refused the history: %s"
+_ASKED_AT_ONCE = "asked the model of thread %r in the form that it accepted before: %s"
+
+
+class _Accepted(NamedTuple):
+    """A form in which a model accepted a request that it had refused.
+
+    Attributes:
+        model: The model.
+        refused: The histories that it refused: as they were, and with what can be stored.
+        form: The form.
+    """
+
+    model: KnownModel
+    refused: tuple[Histories, Histories]
+    form: Form
+
+    def is_of(self, request: Request) -> bool:
+        """Whether a request has the refused history as its beginning, for the same model."""
+        if not self.model.is_same(request.known_model):
+            return False
+        histories = request.histories()
+        return any(
+            refused.keys() == histories.keys()
+            and all(begins_with(histories[key], history) for key, history in refused.items())
+            for refused in self.refused
+        )
+
+
+class _RefusedBefore(NamedTuple):
+    """A request whose forms were all refused in a task.
+
+    Attributes:
+        models: The models that were asked.
+        histories: The histories in it.
+        changes: The repairs that were sent.
+    """
+
+    models: Any
+    histories: Histories
+    changes: str
+
+    def is_same(self, other: _RefusedBefore) -> bool:
+        """Whether another request is the same one."""
+        return self.models == other.models and _are_same(self.histories, other.histories)
+
+
+def _are_same(some: Histories, others: Histories) -> bool:
+    return some.keys() == others.keys() and all(
+        are_same_request(history, others[key]) for key, history in some.items()
+    )
+
+
+def _tool_names(value: object, *, in_tools: bool = False) -> Iterator[str]:
+    """The names of the tools in the options of a request, in whatever form a provider has them."""
+    if isinstance(value, Mapping):
+        name = value.get("name")
+        if in_tools and isinstance(name, str):
+            yield name
+        for key, each in value.items():
+            yield from _tool_names(each, in_tools=in_tools or key in ("tools", "functions"))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tool_names(each, in_tools=in_tools)
