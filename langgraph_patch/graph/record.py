@@ -18,7 +18,7 @@ finished call again, and gives each answer to its own call.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Final, cast
 
@@ -58,7 +58,7 @@ def recordable(graph: Graph, tool_nodes: Mapping[str, ToolNode]) -> dict[str, st
 
     Args:
         graph: The graph.
-        tool_nodes: The `ToolNode` of each node that is one.
+        tool_nodes: The `ToolNode` of each node that is one, or a sequence with one.
 
     Returns:
         The state key of the history that each of them reads, by its name.
@@ -81,6 +81,8 @@ def recordable(graph: Graph, tool_nodes: Mapping[str, ToolNode]) -> dict[str, st
 
 def _why_not(graph: Graph, node: str, tool_node: ToolNode) -> str | None:
     """Why the calls of a `ToolNode` cannot be sent one by one; None if they can."""
+    if hasattr(graph.runnables[node], "steps"):
+        return "is a step of a sequence"
     if type(tool_node) is not ToolNode:
         return "is a subclass of ToolNode"
     if graph.has_cache(node):
@@ -180,23 +182,29 @@ def guarded_tool_node(once: Sequence[str], node: ToolNode) -> ToolNode:
     return _tool_node_with(node, once, lambda value, _: value)
 
 
-def recorded_tool_node(
-    schema: type[Any], keys: Collection[str], once: Sequence[str], node: ToolNode
-) -> ToolNode:
+def recorded_tool_node(graph: Graph, name: str, once: Sequence[str], node: ToolNode) -> ToolNode:
     """The same, for a `ToolNode` whose calls come one by one.
 
+    A WARNING says once if several come together: a `Send` or a `Command` of the application, which
+    has the state or a list of calls, is passed on as it is.
+
     Args:
-        schema: The input schema of its node.
-        keys: The keys of that schema.
+        graph: The graph, before its edges were changed.
+        name: The name of the node.
         once: The tools whose calls run once.
         node: The `ToolNode`.
     """
+    schema, keys = graph.input_of(name)
     messages_key = tool_messages_key(node)
+    routers = [f"{each!r} of {source!r}" for source, each, _ in graph.branches_into([name])]
+    to_tell = iter([f"the router {' or '.join(routers)}" if routers else "the node before it"])
 
     def with_state(value: Any, run: Run) -> Any:
         """The input of the node for a call that `_SendEach` sent; None to run nothing."""
         call = value[0] if isinstance(value, list) and len(value) == 1 else None
         if not (isinstance(call, dict) and PLACE in call):
+            if _has_several(value, messages_key) and (sender := next(to_tell, None)):
+                logger.warning(_TOGETHER, name, sender)
             return value if _has_open_calls(value, messages_key) else None
         own = [send for send in run.sends if send.node == run.node]
         if sum(send.arg == value for send in own) > 1:
@@ -211,6 +219,13 @@ def recorded_tool_node(
         return call_with_state({k: v for k, v in call.items() if k != PLACE}, state)
 
     return _tool_node_with(node, once, with_state)
+
+
+_TOGETHER = (
+    "record=True does not record the calls of the node %r one by one: several came in one Send, or "
+    "through a Command. They run as one task, whose results are lost if one of them pauses or "
+    "fails. Let %s return the name of the node, or a Send for each call"
+)
 
 
 def _tool_node_with(
@@ -245,3 +260,9 @@ def _has_open_calls(value: Any, messages_key: str) -> bool:
     history = messages_in(value, messages_key) or []
     last = next((m for m in reversed(history) if isinstance(m, AIMessage)), None)
     return last is None or not last.tool_calls or bool(open_calls(history))
+
+
+def _has_several(value: Any, messages_key: str) -> bool:
+    """Whether a `ToolNode` got several calls without a result at once: as a list, or in a state."""
+    is_list = isinstance(value, list)
+    return len(value if is_list else open_calls(messages_in(value, messages_key) or [])) > 1

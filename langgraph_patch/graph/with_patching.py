@@ -37,6 +37,7 @@ from langgraph_patch.graph.wrapping import (
     described,
     has_fallbacks,
     replace_tool_node,
+    tool_step_of,
     tools_of,
 )
 from langgraph_patch.history.placeholders import Placeholder
@@ -142,8 +143,9 @@ def with_patching(
             same time must be answered by interrupt id: `Command(resume="yes")` without an id then
             raises a `RuntimeError`. If a router leaves the `ToolNode`, it runs in a node of its
             own, `<name>_routers`, one superstep later. A WARNING names each `ToolNode` whose calls
-            cannot be sent one by one. Default: False, a `ToolNode` stores no result before all its
-            calls have ended.
+            cannot be sent one by one, and the first time one gets several calls in one `Send` or
+            through a `Command`. Default: False, a `ToolNode` stores no result before all its calls
+            have ended.
         once: The names of tools whose calls run once, whoever answers, resumes or replays, and how
             often, also in graphs that are nodes. Before such a tool runs, the run claims the call
             in the checkpointer of the thread. Whoever comes second gets the recorded result, or a
@@ -235,14 +237,14 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
         raise _name_error(Graph(builder).runnables[NAME])
     graph, patched = Graph(builder), Graph(builder).copied()
     covered = {node: context.nodes[prefix + node] for node in graph.runnables}
-    tool_nodes = {name: node.tool_node for name, node in covered.items() if node.tool_node}
+    found = {name: node.tool_node or tool_step_of(node.runnable) for name, node in covered.items()}
+    tool_nodes = {name: tool_node for name, tool_node in found.items() if tool_node}
     recorded = recordable(graph, tool_nodes) if context.record else {}
     unpatched = {*graph.channels} - context.repairers.keys()
     for name, node in covered.items():
         runnable = node.runnable
         if name in recorded:
-            schema, keys = patched.input_of(name)
-            make = partial(recorded_tool_node, schema, keys, context.once)
+            make = partial(recorded_tool_node, patched, name, context.once)
             runnable = replace_tool_node(runnable, make)
         elif node.tool_node is not None:
             runnable = replace_tool_node(runnable, partial(guarded_tool_node, context.once))

@@ -174,6 +174,12 @@ def tool_node_in(runnable: Any) -> ToolNode | None:
     return runnable
 
 
+def tool_step_of(runnable: Any) -> ToolNode | None:
+    """The `ToolNode` that is a step of a sequence; None for anything else."""
+    found = map(tool_node_in, getattr(runnable, "steps", ()))
+    return next(filter(None, found), None)
+
+
 def has_fallbacks(runnable: Any) -> bool:
     """Whether `with_fallbacks` was called on the `ToolNode` of a runnable."""
     while runnable is not None and not isinstance(runnable, ToolNode | RunnableWithFallbacks):

@@ -8,11 +8,11 @@ from collections import Counter
 from typing import Annotated, Any, Literal
 
 import pytest
-from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig, RunnablePassthrough
 from langchain_core.tools import tool
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
-from langgraph.prebuilt import InjectedState, ToolNode, ToolRuntime
+from langgraph.prebuilt import InjectedState, ToolNode, ToolRuntime, tools_condition
 from langgraph.runtime import Runtime
 from langgraph.types import CachePolicy, Command, Send, interrupt
 from typing_extensions import TypedDict
@@ -339,6 +339,15 @@ def goto(state) -> Command[Literal["tools"]]:
     return Command(goto="tools" if state["messages"][-1].tool_calls else END)
 
 
+def in_a_sequence(model: Any, tools: Any) -> Any:
+    """A loop whose tool node is behind another step, and a tool node that is recorded."""
+    builder = loop(model, tools)
+    builder.nodes.pop("tools")
+    builder.add_node("tools", RunnablePassthrough() | ToolNode(tools))
+    builder.add_node("other", ToolNode(tools))
+    return builder.add_conditional_edges("agent", lambda _: END, ["other", END])
+
+
 def with_options(**options: Any) -> Any:
     """A loop whose tool node was added with options."""
 
@@ -357,6 +366,7 @@ UNRECORDED = {
         (START, "agent"), (START, "beside"), (["agent", "beside"], "tools"), beside=lambda _: None
     ),
     "a Command": chain((START, "agent"), ("agent", "gate"), ("tools", "agent"), gate=goto),
+    "is a step of a sequence": in_a_sequence,
     "a subclass of ToolNode": lambda model, tools: loop(model, Slow(tools)),
 }
 
@@ -407,6 +417,76 @@ def test_a_router_of_the_application_is_not_judged_by_its_names(
         agent.run(answer)
         assert agent.read["c1"] == "sent to bob"
         assert agent.desk.did["mail bob"] == 1
+    assert not caplog.records
+
+
+def whole_state(state: Any) -> Any:
+    """A router that sends the state."""
+    return [Send("tools", state)] if state["messages"][-1].tool_calls else END
+
+
+def all_calls(state: Any) -> Any:
+    """A router that sends all calls in one list."""
+    made = state["messages"][-1].tool_calls
+    return [Send("tools", made)] if made else END
+
+
+def unannotated(state: Any) -> Any:
+    """A node that names the tool node, as nothing shows before it runs."""
+    return Command(goto="tools" if state["messages"][-1].tool_calls else END)
+
+
+def goto_beside(edge: str) -> Any:
+    """Such a node; an edge or a router of another node leads to the tools."""
+
+    def build(model: Any, tools: Any) -> Any:
+        builder = loop(model, tools)
+        builder.branches.clear()
+        builder.add_node("gate", unannotated).add_edge("agent", "gate").add_node("beside", print)
+        if edge == "edge":
+            return builder.add_edge("beside", "tools")
+        return builder.add_conditional_edges("beside", tools_condition, ["tools", END])
+
+    return build
+
+
+TOGETHER = {
+    "the router 'whole_state' of 'agent'": lambda *parts: loop(*parts, router=whole_state),
+    "the router 'all_calls' of 'agent'": lambda *parts: loop(*parts, router=all_calls),
+    "the router 'tools_condition' of 'beside'": goto_beside("router"),
+    "the node before it": goto_beside("edge"),
+}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("sender", TOGETHER)
+def test_a_warning_says_that_calls_came_together(sender, caplog, *, asynchronous: bool):
+    """Once, when it happens: it names the node and its routers, and what to return instead."""
+    second = calls(MAIL, ("wire", {"amount": 5}), first=3)
+    agent = Agent(recorded(TOGETHER[sender]), TWO_MAILS, second, asynchronous=asynchronous)
+    agent.say("go")
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "does not record the calls of the node 'tools' one by one" in record.getMessage()
+    assert record.getMessage().endswith(
+        f"Let {sender} return the name of the node, or a Send for each call"
+    )
+    assert (agent.desk.did["mail bob"], len(agent.interrupts)) == (2, 1)
+
+
+def one_message_each(state: Any) -> Any:
+    """A router that sends a state with one call to each task."""
+    made = state["messages"][-1].tool_calls
+    split = [AIMessage("", tool_calls=[call]) for call in made]
+    return [Send("tools", {"messages": [each]}) for each in split] or END
+
+
+def test_a_state_with_one_call_is_recorded_without_a_warning(caplog):
+    """What counts is how many calls a task has."""
+    agent = Agent(recorded(lambda *parts: loop(*parts, router=one_message_each)), MAIL_AND_WIRE)
+    agent.say("go")
+    agent.resume()
+    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
     assert not caplog.records
 
 

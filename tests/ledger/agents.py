@@ -25,7 +25,7 @@ from langgraph.channels import DeltaChannel
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import _messages_delta_reducer
 from langgraph.prebuilt import ToolNode, ToolRuntime, create_react_agent, tools_condition
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
@@ -230,14 +230,24 @@ class Delta(TypedDict):
     notes: Notes
 
 
-def _loop(session, router=tools_condition, **options):
+def _sends_or_name(state):
+    """A router that makes a `Send` for each call, or names the tools beside a `Send` of its own."""
+    made = state["messages"][-1].tool_calls
+    return send_each(state) if len(made) != 2 else ["tools", Send("beside", {"notes": {}})]
+
+
+ROUTERS = {"name": tools_condition, "sends": send_each, "both": _sends_or_name}
+
+
+def _loop(session, router=None, **options):
     """An agent as LangGraph's tutorial builds it."""
     state, node = Delta if session.settings.delta else Plain, ToolNode(session.tools(TOOLS))
+    router = router or ROUTERS[session.settings.router]
     builder = loop(session.model("main", TOOLS), node, state=state, router=router)
-    return builder.compile(**options)
+    return builder.add_node("beside", lambda _: {}).compile(**options)
 
 
-def _tool_node(session, router=tools_condition):
+def _tool_node(session, router=None):
     return session.patch(_loop(session, router, checkpointer=session.saver))
 
 
@@ -326,7 +336,7 @@ class Kind(NamedTuple):
 
 SETTINGS = ("record", "delta", "approval", "middleware")
 KINDS = {
-    "tool_node": Kind(_tool_node, "record delta", own_tasks=False),
+    "tool_node": Kind(_tool_node, "record delta router", own_tasks=False),
     "send": Kind(partial(_tool_node, router=send_each), "delta"),
     "react_v1": Kind(partial(_react, version="v1"), "record", own_tasks=False),
     "react_v2": Kind(partial(_react, version="v2")),
@@ -334,6 +344,6 @@ KINDS = {
     "deep_agent": Kind(_deep_agent, "middleware", "model"),
     "swarm": Kind(_swarm, entry="alice"),
     "supervisor": Kind(_supervisor, entry="supervisor"),
-    "nested": Kind(_nested, "record delta", "child", own_tasks=False),
+    "nested": Kind(_nested, "record delta router", "child", own_tasks=False),
     "nested_lasting": Kind(partial(_nested, lasting=True), entry="child"),
 }

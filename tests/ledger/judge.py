@@ -201,6 +201,8 @@ class Judge:
         recorded = [e.kind for n, e in events if n < before and self._is_calm(self._run_of(n))]
         asks = call.name == "task" or self.session.settings.approval
         last = recorded[-1] if recorded else ""
+        # When a tool raises, a synchronous run cancels those that have not begun.
+        may_cancel = self.session.loop or any(e.kind == "raised" for n, e in self.tools if n < at)
         names_it = call.name == f"transfer_to_{named}" or call.ref == named
         rules = (
             ("not run", happened, "it had started"),
@@ -210,7 +212,7 @@ class Judge:
             ("waiting", last in {"answered", "effect", "end", "raised"}, "it had gone on"),
             ("failed", events and "raised" not in happened, "it had not raised"),
             ("failed", last == "end", "it had ended"),
-            ("cancellation", not self.session.loop, "nothing cancels a synchronous run"),
+            ("cancellation", not may_cancel, "nothing cancels it in a synchronous run"),
             ("named", not names_it and self.ids[call[:2]] == 1, "result of another call"),
         )
         return [label for of, broken, label in rules if of == kind and broken]

@@ -24,7 +24,7 @@ from langgraph.types import Command
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
-from ledger.agents import KINDS, RUN, SETTINGS, RandomModel, World, make_tool
+from ledger.agents import KINDS, ROUTERS, RUN, SETTINGS, RandomModel, World, make_tool
 
 CONFIG = {"configurable": {"thread_id": "1"}}
 EXPLAINED = re.compile("kaput|saver failed|there is no message|EmptyInputError|CancelledError")
@@ -44,11 +44,10 @@ def scenario(seed):
     chosen = draw.choices(list(EVENTS), list(EVENTS.values()), k=draw.randint(2, 8))
     asynchronous = draw.random() < 0.5 and "kill" not in chosen
     options = {each: draw.random() < 0.4 and each in kind.may for each in SETTINGS}
-    return SimpleNamespace(
+    settings = SimpleNamespace(
         **options,
         seed=seed,
         name=name,
-        own_tasks=kind.own_tasks or options["record"],
         events=["message", *chosen, "message", "message"],
         asynchronous=asynchronous,
         coroutines=asynchronous and draw.random() < 0.7,
@@ -58,7 +57,10 @@ def scenario(seed):
         malformed=draw.random() < 0.2,  # whether some calls have incomplete arguments
         never=() if draw.random() < 0.7 else ("boom",),  # the tools that are not called
         once=("transfer",),  # the tools that are called once in a message
+        router=draw.choice(list(ROUTERS)) if "router" in kind.may else "name",
     )
+    settings.own_tasks = kind.own_tasks or settings.record or settings.router == "sends"
+    return settings
 
 
 class Session:
