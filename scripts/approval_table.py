@@ -1,6 +1,7 @@
 """Print what late, doubled, stale and wrong answers to a question do, as Markdown.
 
     python scripts/approval_table.py
+    python scripts/approval_table.py sqlite         in each kind of graph; or memory, postgresql://...
 
 Each scene is played with a `Bank`, which counts its payments outside of LangGraph, in three graphs:
 a bare agent, a patched one, and one with `once=["pay"]`. A cell says how often the bank paid, the
@@ -10,19 +11,33 @@ of the next message: its result, or the cause that a placeholder states.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain.agents import create_agent
+from langchain.agents.middleware import (
+    HumanInTheLoopMiddleware,
+    ToolCallLimitMiddleware,
+    ToolRetryMiddleware,
+    wrap_tool_call,
+)
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import InjectedToolCallId, StructuredTool
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
+from langgraph_swarm import create_swarm
 
-from kit import BARE, calls
+from kit import BARE, StrictModel, above, calls
 from langgraph_patch import is_placeholder, with_patching
 from langgraph_patch.evidence.claims import is_record
 from support.bank import (
@@ -30,6 +45,8 @@ from support.bank import (
     THREAD,
     YES,
     Bank,
+    Memory,
+    Sqlite,
     Talk,
     replay,
     twice,
@@ -37,11 +54,12 @@ from support.bank import (
     watchdog,
     yes_and_no,
 )
+from support.databases import sqlite_saver
 
-GRAPHS: dict[str, Callable[[Any], Any]] = {
-    "LangGraph alone": lambda agent: agent,
+GRAPHS: dict[str, Callable[..., Any]] = {
+    "LangGraph alone": lambda agent, **_: agent,
     "`with_patching`": with_patching,
-    "`once`": lambda agent: with_patching(agent, once=["pay"]),
+    "`once`": partial(with_patching, once=["pay"]),
 }
 PAYS_AGAIN = calls(("pay", {"amount": 7}), first=2)
 UNKNOWN_ID = "0" * 32
@@ -223,39 +241,160 @@ SCENES = (
 )
 
 
+# --- kinds of graphs ------------------------------------------------------------------------
+
+
+def agent(model: Any, tools: Any, saver: Any, own: Any = ()) -> Any:
+    """`create_agent`."""
+    return create_agent(model, tools, checkpointer=saver, middleware=own, name="agent")
+
+
+def deep_agent(model: Any, tools: Any, saver: Any, own: Any) -> Any:
+    """`create_deep_agent`."""
+    create = import_module("deepagents").create_deep_agent
+    return create(model, tools, checkpointer=saver, middleware=own)
+
+
+def subgraph(model: Any, tools: Any, saver: Any, own: Any) -> Any:
+    """An agent that is a node."""
+    return above(agent(model, tools, None, own)).compile(checkpointer=saver)
+
+
+def swarm(model: Any, tools: Any, saver: Any, own: Any) -> Any:
+    """An agent of a swarm."""
+    agents = [agent(model, tools, None, own), create_agent(StrictModel(), [], name="bob")]
+    return create_swarm(agents, default_active_agent="agent").compile(checkpointer=saver)
+
+
+def commanding(model: Any, tools: Any, saver: Any, own: Any) -> Any:
+    """An agent whose tool returns a `Command`."""
+    [inner] = tools
+
+    def pay(amount: int, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
+        """Pay."""
+        result = ToolMessage(inner.func(amount), tool_call_id=tool_call_id)
+        return Command(update={"messages": [result]})
+
+    return agent(model, [StructuredTool.from_function(pay)], saver, own)
+
+
+def handling(model: Any, tools: Any, saver: Any) -> Any:
+    """A loop whose tool node makes a message of each error."""
+    return BARE["hand_built"](model, ToolNode(tools, handle_tool_errors=True), saver)
+
+
+@wrap_tool_call
+def redacts(request: Any, handler: Any) -> Any:
+    """Hides what the human said."""
+    result = handler(request)
+    return result.model_copy(update={"content": result.content.replace("yes", "***")})
+
+
+def beside(middleware: Any) -> Callable[..., Any]:
+    """An agent with this middleware."""
+    return lambda model, tools, saver, own: agent(model, tools, saver, [*own, middleware])
+
+
+def without_middleware(build: Callable[..., Any]) -> Callable[..., Any]:
+    """A graph in which no middleware can ask: its scenes are left out."""
+
+    def made(model: Any, tools: Any, saver: Any, own: Any) -> Any:
+        if own:
+            raise NotImplementedError
+        return build(model, tools, saver)
+
+    return made
+
+
+KINDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "`create_agent`": (agent, {}),
+    "`create_react_agent`": (without_middleware(BARE["react_v2"]), {}),
+    "`ToolNode`": (without_middleware(BARE["hand_built"]), {}),
+    "`record=True`": (without_middleware(BARE["hand_built"]), {"record": True}),
+    "deep agent": (deep_agent, {}),
+    "agent as node": (subgraph, {}),
+    "swarm": (swarm, {}),
+    "`Command`": (commanding, {}),
+    "`handle_tool_errors=True`": (without_middleware(handling), {}),
+    "`ToolRetryMiddleware`": (beside(ToolRetryMiddleware(max_retries=1, initial_delay=0)), {}),
+    "`ToolCallLimitMiddleware`": (beside(ToolCallLimitMiddleware(run_limit=5)), {}),
+    "a wrapper that redacts": (beside(redacts), {}),
+}
+"""Builds a bare graph; and the further options of `with_patching`."""
+
+
 # --- the table ------------------------------------------------------------------------------
 
 
-def cell(scene: Scene, wrap: Callable[[Any], Any]) -> str:
-    """What happens in a graph."""
+class Played(NamedTuple):
+    """What came of a scene.
+
+    Attributes:
+        paid: The amounts that were paid, in order.
+        raised: The errors of the runs behind the first answer.
+        read: What the model reads of the call in the turn of the next message: its result, or the
+            cause that a placeholder states; "nothing" if the history has no such call; "dead" if
+            the provider refuses the history.
+    """
+
+    paid: list[int]
+    raised: list[str]
+    read: str
+
+    @property
+    def is_true(self) -> bool:
+        """Whether what the model reads agrees with what the bank did; a silence does."""
+        nothing = ("`awaiting_input`", "`not_started`", '"declined"')
+        return not (
+            (self.read in nothing and 5 in self.paid)
+            or (self.read.startswith('"paid') and 5 not in self.paid)
+        )
+
+
+def play(
+    scene: Scene,
+    wrap: Callable[..., Any],
+    kind: Callable[..., Any] = agent,
+    saver: Any = None,
+) -> Played:
+    """Play a scene in a graph."""
 
     def build(model: Any, tools: Any, saver: Any, **_: Any) -> Any:
         own = [HumanInTheLoopMiddleware({"pay": True})] if scene.middleware else []
-        return wrap(BARE["create_agent"](model, tools, saver, middleware=own))
+        return wrap(kind(model, tools, saver, own))
 
     bank = Bank(asks=False) if scene.middleware else scene.bank()
-    talk = Talk(build, bank=bank, script=[calls(("pay", {"amount": 5})), *scene.calls])
+    script = [calls(("pay", {"amount": 5})), *scene.calls]
+    talk = Talk(build, bank=bank, script=script, saver=saver)
     if scene.middleware:
         talk.answers = DECISIONS
     talk.say("Pay.")
     raised = scene.play(talk)[1:]
     dead = talk.say("Well?")
-    times = len(talk.bank.paid)
-    paid = f"**{times}**" if times > 1 else str(times)
-    errors = [f"`{error}`" for error in dict.fromkeys(raised) if error not in (None, dead)]
-    return ", ".join([paid, *errors, "dead" if dead else read(talk)])
+    errors = [error for error in dict.fromkeys(raised) if error not in (None, dead)]
+    return Played(talk.bank.paid, errors, "dead" if dead else read(talk))
 
 
 def read(talk: Talk) -> str:
     """What the model read of the call: its result, or the cause that a placeholder states."""
-    [result] = [m for m in talk.model.seen[-1] if getattr(m, "tool_call_id", None) == "c1"]
-    mark = result.additional_kwargs.get("langgraph_patch")
-    return f"`{mark['cause']}`" if is_placeholder(result) else f'"{result.text}"'
+    found = [m for m in talk.model.seen[-1] if getattr(m, "tool_call_id", None) == "c1"]
+    if not found:
+        return "nothing"
+    mark = found[0].additional_kwargs.get("langgraph_patch")
+    text = " ".join(found[0].text.split())
+    return f"`{mark['cause']}`" if is_placeholder(found[0]) else f'"{text}"'
+
+
+def text(played: Played) -> str:
+    """A cell."""
+    times = len(played.paid)
+    paid = f"**{times}**" if times > 1 else str(times)
+    return ", ".join([paid, *(f"`{error}`" for error in played.raised), played.read])
 
 
 def row(scene: Scene) -> str:
     """The row of a scene."""
-    return f"| {scene.text} | {' | '.join(cell(scene, wrap) for wrap in GRAPHS.values())} |"
+    return f"| {scene.text} | {' | '.join(text(play(scene, wrap)) for wrap in GRAPHS.values())} |"
 
 
 def table() -> str:
@@ -264,6 +403,38 @@ def table() -> str:
     return "\n".join([*head, *map(row, SCENES)])
 
 
+def in_each_graph(place: str) -> Iterator[str]:
+    """The rows of all kinds of graphs on a checkpointer; kinds with the same cells share a row."""
+    yield f"| what happens | graphs | {' | '.join(GRAPHS)} |"
+    yield "|---" * (len(GRAPHS) + 2) + "|"
+    for scene in SCENES:
+        rows: dict[str, list[str]] = {}
+        for name, (kind, options) in KINDS.items():
+            with suppress(NotImplementedError):
+                played = [
+                    play(scene, partial(wrap, **options), kind, new_saver(place))
+                    for wrap in GRAPHS.values()
+                ]
+                once = played[-1]
+                if once.paid.count(5) > 1 or not once.is_true:
+                    raise AssertionError(f"{scene.text}, {name}: {once}")
+                rows.setdefault(" | ".join(map(text, played)), []).append(name)
+        for cells, names in rows.items():
+            yield f"| {scene.text} | {', '.join(names)} | {cells} |"
+
+
+def new_saver(place: str) -> Any:
+    """A checkpointer without threads."""
+    if place == "memory":
+        return Memory()
+    if place == "sqlite":
+        return sqlite_saver(kind=Sqlite)
+    return import_module("support.servers").breaking_saver(place)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    sys.stdout.write(f"{table()}\n")
+    logging.disable()
+    for line in [table()] if len(sys.argv) == 1 else in_each_graph(sys.argv[1]):
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()

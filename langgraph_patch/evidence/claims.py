@@ -23,7 +23,8 @@ import threading
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, groupby
+from operator import attrgetter
 from typing import Any, Literal, get_args
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -274,12 +275,13 @@ def read_claims(
         tools: The tools whose calls may have a record; None if that is not known.
     """
     found = {}
-    for call in calls:
-        message = messages[call.index]
-        is_named = tools is None or call.name in tools
-        if is_named and call.id and message.id and isinstance(message, AIMessage):
-            before = [each for each in read_calls(message)[: call.ordinal] if each.id == call.id]
-            record = record_of(thread, message, call.id, len(before))
+    named = [each for each in calls if each.id and (tools is None or each.name in tools)]
+    for index, own in groupby(named, attrgetter("index")):
+        message = messages[index]
+        ids = [each.id for each in read_calls(message)] if isinstance(message, AIMessage) else []
+        for call in own if ids and message.id else ():
+            place = ids[: call.ordinal].count(call.id)
+            record = record_of(thread, message, call.id, place)
             claims = claims_in((yield from reader.read_saved(record)))
             if claims and claims[-1].word != "paused":
                 found[call.key] = _finding(claims[-1], call, reader.messages_key)

@@ -82,8 +82,9 @@ def _is_unchanged(key: str, step: Superstep, newest: Superstep) -> bool:
     if step.namespace != newest.namespace:
         return False
     old, new = (each.saved.checkpoint["channel_versions"].get(key) for each in (step, newest))
-    written = {channel for task in newest.writers for channel, _ in task.writes}
-    return bool(old == new and (step.id == newest.id or key not in written))
+    return old == new and (
+        step.id == newest.id or not any(task.written_to(key) for task in newest.writers)
+    )
 
 
 def with_unchanged_deltas(

@@ -1,32 +1,32 @@
 """Judge what the supersteps of its window recorded about a call: pure functions.
 
-The window is replayed forward: what a later superstep recorded counts more than what an earlier one
-did, and a result counts more than any ending. What may be of another call proves nothing. Who
-recorded it, and when it is the call's:
+The window is replayed forward (`replay`): what a later superstep recorded counts more than what an
+earlier one did, and a result counts more than any ending. Then the first row of `ROWS` that answers
+decides about the call. What may be of another call proves nothing.
 
-- Its own record, if its tool runs each call once (`claims`): a result, if no task recorded one; an
-  error, a cancellation, a begin, whatever else ended. Always (`with_record`).
-- Its own task, that of the only `Send` with its id, name and arguments: a result, whatever name the
-  tool gave it; an error, a cancellation, an interrupt without an answer. Always.
-- A node over the whole state, a `@task`, an error handler (`_written_in`): a result with its id, if
-  it names no other tool, and if no other open call has the id and the tool.
-- A node over the whole state: an error, a cancellation, an interrupt, if the message makes this one
-  call, and no other node ran since it was written (`ending_of_only_call`).
-- A hook between the model and the tools: an interrupt, if nothing else ran (`approval`); an error
-  behind the answer to it (`refused_answer`).
-- Nobody, before a breakpoint: the text says that nothing was recorded (`is_at_breakpoint`).
+Whose a result or an ending is:
 
-A superstep in which the message made a call with another name or other arguments in its place is
-about that call: nothing before it counts.
+- That of the own task of a call, the only `Send` with its id, name and arguments, is the call's,
+  whatever name the tool gave it.
+- A result with its id that a node over the whole state, a `@task` or an error handler wrote
+  (`_written_in`) is the call's if it names no other tool, and if no other open call has the id and
+  the tool.
+- In a superstep in which the message made a call with another name or other arguments in its place,
+  it is about that call: nothing before it counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import TypeVar
 
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.types import Send
 
@@ -37,6 +37,8 @@ from langgraph_patch.evidence.window import Sighting, Window
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.comparing import is_version
 from langgraph_patch.history.findings import Finding
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,214 +64,261 @@ class JudgedCall:
         return self.finding.result if self.finding else None
 
 
-def judge(call: Call, window: Window) -> JudgedCall:
-    """What the supersteps of a window recorded about one call."""
-    found = JudgedCall()
-    for seen in window.sightings:
-        made = seen.version_of(call)
-        if made is None:
-            found = JudgedCall()
-            continue
-        task = _own_task(seen, made)
-        if task is not None:
-            found = replace(found, own=(*found.own, task))
-            if task.writes:
-                finding = found.finding if found.result else _ending_of(task, window)
-                found = replace(found, ended=task, finding=finding)
-        for result, writer in _results(seen, made, task, window):
-            if found.result is None or found.result.content != result.content:
-                found = replace(found, finding=Finding(result=result), writer=writer)
-    steps = [*_pending_steps(window), *(task.step for task in found.own)]
-    return replace(found, last=max(steps, key=lambda step: step.id, default=None))
+# --- the rows -----------------------------------------------------------------------------------
 
 
-def with_record(finding: Finding, recorded: Finding | None) -> Finding:
-    """A finding about a call, and what the call's own record shows."""
-    if recorded is None or finding.result is not None:
-        return finding
-    return replace(recorded, inner=() if recorded.result else finding.inner)
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a call.
 
-
-# --- the own task -------------------------------------------------------------------------------
-
-
-def _own_task(seen: Sighting, made: Call) -> Task | None:
-    """The task of exactly this call's `Send`, or None."""
-    request = _request_of(made)
-    if made.source != "tool_calls" or request in map(_request_of, seen.rivals_of(made)):
-        return None
-    sent = [task for task in seen.step.tasks if task.call and _request_sent(task.call) == request]
-    return sent[0] if len(sent) == 1 else None
-
-
-def _request_of(call: Call) -> tuple[str, str, Any]:
-    return call.id, call.name, call.args
-
-
-def _request_sent(sent: Mapping[str, Any]) -> tuple[str, str, Any]:
-    return sent["id"], sent.get("name") or "", sent.get("args")
-
-
-# --- results ------------------------------------------------------------------------------------
-
-
-def _results(
-    seen: Sighting, made: Call, own: Task | None, window: Window
-) -> Iterator[tuple[ToolMessage, Task]]:
-    """The results of a call in one superstep, with the task that wrote each."""
-    result = _own_result(made, own)
-    if own is not None and result is not None:
-        yield result, own
-    elif _is_only_one(seen, made, window):
-        is_named = bool(seen.rivals_of(made))
-        for task, messages in _written_in(seen):
-            result = _result_among(messages, made, is_named=is_named)
-            if result is not None and not (task is own or task.is_overwrite):
-                yield result, task
-
-
-def _written_in(seen: Sighting) -> Iterator[tuple[Task, Sequence[BaseMessage]]]:
-    """The messages of each task of a superstep that may have run a call beside others."""
-    step = seen.step
-    # A node that ran the calls of the whole state, or another one that answers them.
-    yield from ((task, task.messages) for task in step.tasks)
-    # A `@task` of a node, or an error handler. Once another message follows, what they wrote may
-    # be the result of a call that a node made itself.
-    is_handled = any(task.written_to(storage.ERROR_SOURCE) for task in step.writers)
-    for task in step.others if seen.is_pending else ():
-        # `update_state` writes messages under an id of its own, too.
-        yield task, [*task.returned, *(task.messages if is_handled else ())]
-
-
-def _own_result(made: Call, own: Task | None) -> ToolMessage | None:
-    """What the own task of a call wrote: it is the call's, whatever name the tool gave it."""
-    messages = own.messages if own else []
-    return next((message for message in messages if _is_result_of(message, made.id)), None)
-
-
-def _is_only_one(seen: Sighting, made: Call, window: Window) -> bool:
-    """Whether no other open call has the id and the tool of a call, and no task makes one."""
-    rivals = [rival.name for rival in seen.rivals_of(made)]
-    same_id = [m for task in seen.step.writers for m, call in task.calls_made if call.id == made.id]
-    is_called_again = not all(is_version(message, window.message) for message in same_id)
-    return not (is_called_again or made.name in rivals or "" in rivals)
-
-
-def _result_among(
-    messages: Sequence[BaseMessage], made: Call, *, is_named: bool
-) -> ToolMessage | None:
-    """The result of a call among messages; None if it may be that of another call with its id.
-
-    If `is_named`, an open call of another tool has the id: the results must name their tools.
+    Attributes:
+        call: The call.
+        steps: The supersteps of its message.
+        replayed: What they recorded about the call: a result, the tasks that ran it.
+        record: What its own record shows, if its tool runs each call once.
+        elsewhere: How the graph above or below that ran it judges it.
+        is_answered: Whether a graph above recorded an answer to the hook that asked.
     """
-    own = [message for message in messages if _is_result_of(message, made.id)]
-    own = [m for m in own if not (m.name and made.name) or m.name == made.name]
-    if is_named and not all(m.name for m in own):
+
+    call: Call
+    steps: Steps
+    replayed: JudgedCall
+    record: Finding | None = None
+    elsewhere: JudgedCall | None = None
+    is_answered: bool = False
+
+    @property
+    def judged(self) -> JudgedCall:
+        """The judgement before the rows."""
+        return self.elsewhere or self.replayed
+
+
+def judgements(facts: Facts) -> Iterator[JudgedCall]:
+    """What the rows state of a call, in the order of their authority."""
+    return filter(None, (row(facts) for row in ROWS))
+
+
+def _result(facts: Facts) -> JudgedCall | None:
+    """A task wrote a result of the call, in this graph or in the one above or below.
+
+    It is what the model would have read, behind all wrappers of the application.
+    """
+    return facts.judged if facts.judged.result else None
+
+
+def _record(facts: Facts) -> JudgedCall | None:
+    """The record of a call that runs once has a result, an error, a cancellation or a begin.
+
+    Only the run that started this call writes it.
+    """
+    return replace(facts.judged, finding=facts.record, ended=None) if facts.record else None
+
+
+def _own_task(facts: Facts) -> JudgedCall | None:
+    """The call's own task recorded an error, a cancellation, or an interrupt without an answer.
+
+    It ran nothing else.
+    """
+    task = facts.replayed.ended
+    return replace(facts.replayed, finding=facts.steps.ending_of(task)) if task else None
+
+
+def _elsewhere(facts: Facts) -> JudgedCall | None:
+    """The graph below that wrote the message recorded how the call ended.
+
+    It ran the calls of its message itself, and judges them by these rows.
+    """
+    return facts.elsewhere
+
+
+def _incomplete(facts: Facts) -> JudgedCall | None:
+    """The arguments of the call are incomplete: such a call is not run.
+
+    If other nodes ran since, a tool may have run with what there was of them.
+    """
+    if (text := facts.call.raw_args) is None:
         return None
-    return next(iter(own), None)
+    detail = None if facts.steps.did_not_run else "tools_ran"
+    return replace(facts.judged, finding=Finding("malformed", error=text, detail=detail))
 
 
-def _is_result_of(message: BaseMessage, call_id: str) -> TypeGuard[ToolMessage]:
-    return is_real(message) and message.tool_call_id == call_id
+def _hook(facts: Facts) -> JudgedCall | None:
+    """A hook between the model and the tools asks a human, or failed behind the answer.
 
-
-# --- endings ------------------------------------------------------------------------------------
-
-
-def _ending_of(task: Task, window: Window) -> Finding | None:
-    """How a task without a result ended; None if the writes are ambiguous."""
-    channels = {channel for channel, _ in task.writes}
-    if not task.errors:
-        # A task that was answered and asks again has recorded an answer.
-        is_waiting = channels == {INTERRUPT} and not task.step.is_answered
-        detail = "paused" if task.step.source_after is None else None
-        return Finding("awaiting_input", detail=detail) if is_waiting else None
-    error = task.errors[-1]
-    text = text_of_error(error)
-    if text.startswith("CancelledError("):
-        return Finding("cancelled")
-    # Both an error and an interrupt: two runs, and their order is recorded only if the task wrote
-    # the answer with its error. An edited call: what failed is the call in its place.
-    is_answered = bool(task.answered) if storage.NUMBERS_QUESTIONS else RESUME in channels
-    is_last = INTERRUPT not in channels or is_answered
-    if not is_last or _was_edited(window):
-        return None
-    return Finding(
-        "failed", error=text, detail="timeout" if storage.is_node_timeout(error) else None
+    Nothing else ran since the message was written, so nothing has started the call. A hook that
+    failed has the same answer whenever it runs again.
+    """
+    detail = "approval" if facts.steps.asking else None
+    is_stopped = facts.steps.has_refused_answer if detail is None else not facts.is_answered
+    finding = Finding("not_started", detail=detail)
+    return (
+        None if facts.replayed.own or not is_stopped else replace(facts.replayed, finding=finding)
     )
 
 
-def _was_edited(window: Window) -> bool:
-    """Whether a human may have edited a call; the message has the call as it was before."""
-    tasks = [task for seen in window.sightings for task in seen.step.writers]
-    return any(_has_edit(task.written_to(RESUME)) for task in tasks)
+def _only_call(facts: Facts) -> JudgedCall | None:
+    """A node over the whole state recorded an error, a cancellation, or such an interrupt.
+
+    The message makes this one call, and no other node ran since it was written.
+    """
+    task = None if facts.replayed.ended or facts.elsewhere else facts.steps.task_of_only_call
+    ending = facts.steps.ending_of(task) if task else None
+    return replace(facts.replayed, finding=ending, ended=task) if task else None
+
+
+def _breakpoint(facts: Facts) -> JudgedCall | None:
+    """Nothing was recorded, and the graph is set to pause before the node that was next.
+
+    A run that was resumed there and killed looks the same.
+    """
+    finding = Finding(detail="breakpoint") if facts.steps.is_at_breakpoint else None
+    return replace(facts.judged, finding=finding) if finding else None
+
+
+ROWS: tuple[Callable[[Facts], JudgedCall | None], ...] = (
+    *(_result, _record, _own_task, _elsewhere),
+    *(_incomplete, _hook, _only_call, _breakpoint),
+)
+"""What decides about a call: the first row that answers. A call without one is `unknown`."""
+
+
+# --- the supersteps of a message ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """The supersteps in which the calls of a message may have run.
+
+    Attributes:
+        window: The window of the message.
+        breakpoints: The nodes before which the graph is set to pause; None for every node.
+    """
+
+    window: Window
+    breakpoints: frozenset[str] | None = frozenset()
+
+    def replay(self) -> dict[tuple[int, int], JudgedCall]:
+        """What they recorded about the calls: results, and the tasks of each."""
+        found = {call.key: JudgedCall() for call in self.window.calls}
+        for sighting in self.window.sightings:
+            seen = _Seen(sighting, self.window.message)
+            found = {call.key: seen.add_to(found[call.key], call) for call in self.window.calls}
+        for key, judged in found.items():
+            steps = [*self.pending, *(task.step for task in judged.own)]
+            found[key] = replace(judged, last=max(steps, key=lambda step: step.id, default=None))
+        return found
+
+    @cached_property
+    def pending(self) -> list[Superstep]:
+        """Those of one run that may have run the calls, oldest first, without idle ones."""
+        found: list[Superstep] = []
+        for seen in self.window.sightings:
+            if seen.is_pending and seen.step.source_before == "input":
+                break
+            if seen.is_pending and not seen.step.is_idle:
+                found.append(seen.step)
+        return found
+
+    def ending_of(self, task: Task) -> Finding | None:
+        """How a task without a result ended; None if the writes are ambiguous."""
+        channels = {channel for channel, _ in task.writes}
+        if not task.errors:
+            # A task that was answered and asks again has recorded an answer.
+            is_waiting = channels == {INTERRUPT} and not task.step.is_answered
+            detail = "paused" if task.step.source_after is None else None
+            return Finding("awaiting_input", detail=detail) if is_waiting else None
+        error = task.errors[-1]
+        text = text_of_error(error)
+        if text.startswith("CancelledError("):
+            return Finding("cancelled")
+        # Both an error and an interrupt: two runs, and their order is recorded only if the task
+        # wrote the answer with its error. An edited call: what failed is the call in its place.
+        is_answered = bool(task.answered) if storage.NUMBERS_QUESTIONS else RESUME in channels
+        is_last = INTERRUPT not in channels or is_answered
+        if not is_last or self._was_edited:
+            return None
+        detail = "timeout" if storage.is_node_timeout(error) else None
+        return Finding("failed", error=text, detail=detail)
+
+    @cached_property
+    def _was_edited(self) -> bool:
+        """Whether a human may have edited a call; the message has the call as it was before."""
+        tasks = [task for seen in self.window.sightings for task in seen.step.writers]
+        return any(_has_edit(task.written_to(RESUME)) for task in tasks)
+
+    @cached_property
+    def task_of_only_call(self) -> Task | None:
+        """The task of a node over the whole state that ran the only call, if certain.
+
+        No other node ran since a node wrote the message, and that node ran no tools itself.
+        """
+        origin, writer = self.window.origin, self.window.writer
+        if origin is None or writer is None or origin.source_before == "input" or origin.is_gap:
+            return None
+        calls = read_calls(self.window.message)
+        if [call.source for call in calls] != ["tool_calls"] or len(self.pending) != 1:
+            return None
+        step = self.pending[0]
+        tasks = [task for task in step.tasks if task.interrupt_ids or task.errors]
+        is_only = len(step.nodes) == len(tasks) == 1 and not (step.sends or step.is_goto)
+        if not is_only or any(map(runs_after_model, step.nodes)):
+            return None
+        returned = any(task.written_to(storage.RETURN) for task in step.others)
+        place = self.window.versions_in(writer.messages)[-1]
+        ran_tools = any(isinstance(message, ToolMessage) for message in writer.messages[place:])
+        return None if returned or ran_tools else tasks[0]
+
+    @cached_property
+    def asking(self) -> Superstep | None:
+        """The superstep that asked for an approval, if that is why nothing has started the calls.
+
+        Only nodes between the model and the tools ran since the message was written, and the last
+        of them asked a human and has no recorded answer.
+        """
+        steps, origin = self.pending, self.window.origin
+        if origin is None or origin.is_gap or not steps:
+            return None
+        is_certain = all(_asks(step) or (_is_passed(step) and step.was_applied) for step in steps)
+        return steps[-1] if is_certain and _asks(steps[-1]) else None
+
+    @cached_property
+    def has_refused_answer(self) -> bool:
+        """Whether the last of such nodes failed behind the answer that it got.
+
+        It started nothing, and has the same answer whenever it runs again.
+        """
+        if not (self.pending and self.did_not_run):
+            return False
+        *before, last = self.pending
+        is_refused = any(task.errors and task.written_to(RESUME) for task in last.tasks)
+        return is_refused and not last.was_applied and all(step.was_applied for step in before)
+
+    @cached_property
+    def is_at_breakpoint(self) -> bool:
+        """Whether the run stopped before nodes at which the graph is set to pause, for all we know.
+
+        Nothing was recorded there. A run that was resumed and killed in a tool looks the same.
+        """
+        if not self.pending:
+            return False
+        *before, last = self.pending
+        if last.is_goto or last.was_applied or any(task.writes for task in last.writers):
+            return False
+        nodes = {*last.nodes, *(send.node for send in last.sends if isinstance(send, Send))}
+        is_set = self.breakpoints is None or nodes <= self.breakpoints
+        return is_set and all(_is_passed(step) and step.was_applied for step in before)
+
+    @cached_property
+    def did_not_run(self) -> bool:
+        """Whether only nodes between the model and the tools ran since the message was written."""
+        origin = self.window.origin
+        return origin is not None and not origin.is_gap and all(map(_is_passed, self.pending))
 
 
 def _has_edit(answer: object) -> bool:
     if isinstance(answer, dict):
         return answer.get("type") == "edit" or any(map(_has_edit, answer.values()))
     return isinstance(answer, list | tuple) and any(map(_has_edit, answer))
-
-
-def ending_of_only_call(window: Window) -> tuple[Finding | None, Task] | None:
-    """How the node ended that ran the only call of a message over the whole state, if certain.
-
-    No other node ran since a node wrote the message, and that node ran no tools itself.
-    """
-    origin, writer = window.origin, window.writer
-    calls, steps = read_calls(window.message), _pending_steps(window)
-    if origin is None or writer is None or origin.source_before == "input" or origin.is_gap:
-        return None
-    if [call.source for call in calls] != ["tool_calls"] or len(steps) != 1:
-        return None
-    step = steps[0]
-    tasks = [task for task in step.tasks if task.interrupt_ids or task.errors]
-    is_only = len(step.nodes) == len(tasks) == 1 and not (step.sends or step.is_goto)
-    if not is_only or any(map(runs_after_model, step.nodes)):
-        return None
-    returned = any(channel == storage.RETURN for task in step.others for channel, _ in task.writes)
-    place = window.versions_in(writer.messages)[-1]
-    ran_tools = any(isinstance(message, ToolMessage) for message in writer.messages[place:])
-    if returned or ran_tools:
-        return None
-    return _ending_of(tasks[0], window), tasks[0]
-
-
-def _pending_steps(window: Window) -> list[Superstep]:
-    """The supersteps of one run that may have run the calls, oldest first, without idle ones."""
-    found: list[Superstep] = []
-    for seen in window.sightings:
-        if seen.is_pending and seen.step.source_before == "input":
-            break
-        if seen.is_pending and not seen.step.is_idle:
-            found.append(seen.step)
-    return found
-
-
-def approval(window: Window) -> Superstep | None:
-    """The superstep that asked for an approval, if that is why nothing has started the calls.
-
-    Only nodes between the model and the tools ran since the message was written, and the last of
-    them asked a human and has no recorded answer.
-    """
-    steps = _pending_steps(window)
-    if window.origin is None or window.origin.is_gap or not steps:
-        return None
-    is_certain = all(_asks(step) or (_is_passed(step) and step.was_applied) for step in steps)
-    return steps[-1] if is_certain and _asks(steps[-1]) else None
-
-
-def refused_answer(window: Window) -> bool:
-    """Whether the last of such nodes failed behind the answer that it got: it started nothing.
-
-    It has the same answer whenever it runs again.
-    """
-    steps = _pending_steps(window)
-    if not (steps and did_not_run(window) and all(step.was_applied for step in steps[:-1])):
-        return False
-    last = steps[-1]
-    is_refused = any(task.errors and task.written_to(RESUME) for task in last.tasks)
-    return is_refused and not last.was_applied
 
 
 def _is_passed(step: Superstep) -> bool:
@@ -289,27 +338,91 @@ def _channels_of(step: Superstep) -> set[str]:
     return {channel for task in step.tasks for channel, _ in task.writes}
 
 
-def is_at_breakpoint(window: Window, breakpoints: frozenset[str] | None) -> bool:
-    """Whether the run stopped before nodes at which the graph is set to pause, for all we know.
-
-    Nothing was recorded there. A run that was resumed and killed in a tool looks the same.
-
-    Args:
-        window: The window of the message.
-        breakpoints: The nodes before which the graph pauses; None for every node.
-    """
-    steps = _pending_steps(window)
-    if not steps:
-        return False
-    *before, last = steps
-    if last.is_goto or last.was_applied or any(task.writes for task in last.writers):
-        return False
-    nodes = {*last.nodes, *(send.node for send in last.sends if isinstance(send, Send))}
-    is_set = breakpoints is None or nodes <= breakpoints
-    return is_set and all(_is_passed(step) and step.was_applied for step in before)
+# --- one superstep ------------------------------------------------------------------------------
 
 
-def did_not_run(window: Window) -> bool:
-    """Whether only nodes between the model and the tools ran since the message was written."""
-    is_whole = window.origin is not None and not window.origin.is_gap
-    return is_whole and all(map(_is_passed, _pending_steps(window)))
+class _Seen:
+    """A message in one superstep, by the ids of its calls: what is looked for is looked up."""
+
+    def __init__(self, seen: Sighting, message: AIMessage) -> None:
+        own = [call for call in seen.calls if call.source == "tool_calls"]
+        self._calls = _by_id((call.id, call) for call in seen.calls)
+        self._rivals = _by_id((call.id, call) for call in (*seen.rivals, *own))
+        self._sent = _by_id((str(t.call["id"]), (t.call, t)) for t in seen.step.tasks if t.call)
+        self._written = _by_id(
+            (result.tool_call_id, (task, result))
+            for task, messages in _written_in(seen)
+            if not task.is_overwrite
+            for result in filter(is_real, messages)
+        )
+        written = [m for task in seen.step.writers for m in task.messages]
+        others = [m for m in written if isinstance(m, AIMessage) and not is_version(m, message)]
+        self._called_again = {call.id for other in others for call in read_calls(other)}
+
+    def add_to(self, judged: JudgedCall, call: Call) -> JudgedCall:
+        """What is known of a call behind the superstep."""
+        versions = (m for m in self._calls[call.id] if (m.name, m.args) == (call.name, call.args))
+        made = next(versions, None)
+        if made is None:  # the message made another call in its place
+            return JudgedCall()
+        rivals = [rival for rival in self._rivals[made.id] if rival is not made]
+        task = self._own_task(made, rivals)
+        if task is not None:
+            ended = task if task.writes else judged.ended
+            judged = replace(judged, own=(*judged.own, task), ended=ended)
+        for result, writer in self._results(made, task, {rival.name for rival in rivals}):
+            if judged.result is None or judged.result.content != result.content:
+                judged = replace(judged, finding=Finding(result=result), writer=writer)
+        return judged
+
+    def _own_task(self, made: Call, rivals: Sequence[Call]) -> Task | None:
+        """The task of exactly this call's `Send`, or None."""
+        equals = [rival for rival in rivals if (rival.name, rival.args) == (made.name, made.args)]
+        if made.source != "tool_calls" or equals:
+            return None
+        sent = [
+            (call.get("name") or "", call.get("args"), task) for call, task in self._sent[made.id]
+        ]
+        own = [task for *what, task in sent if what == [made.name, made.args]]
+        return own[0] if len(own) == 1 else None
+
+    def _results(
+        self, made: Call, own: Task | None, rivals: AbstractSet[str]
+    ) -> Iterator[tuple[ToolMessage, Task]]:
+        """The results of a call, with the task that wrote each.
+
+        Args:
+            made: The call.
+            own: Its own task. What that wrote is the call's, whatever name the tool gave it.
+            rivals: The names of the other calls with its id that a task may have run.
+        """
+        by_own = (m for m in (own.messages if own else ()) if is_real(m))
+        result = next((m for m in by_own if m.tool_call_id == made.id), None)
+        if own is not None and result is not None:
+            yield result, own
+        elif not (made.id in self._called_again or rivals & {made.name, ""}):
+            for task, pairs in groupby(self._written[made.id], itemgetter(0)):
+                found = [m for _, m in pairs if not (m.name and made.name) or m.name == made.name]
+                # If an open call of another tool has the id, the results must name their tools.
+                if found and (not rivals or all(m.name for m in found)):
+                    yield found[0], task
+
+
+def _by_id(pairs: Iterable[tuple[str, _T]]) -> defaultdict[str, list[_T]]:
+    found = defaultdict[str, list[_T]](list)
+    for call_id, item in pairs:
+        found[call_id].append(item)
+    return found
+
+
+def _written_in(seen: Sighting) -> Iterator[tuple[Task, Sequence[BaseMessage]]]:
+    """The messages of each task of a superstep that may have run a call beside others."""
+    step = seen.step
+    # A node that ran the calls of the whole state, or another one that answers them.
+    yield from ((task, task.messages) for task in step.tasks)
+    # A `@task` of a node, or an error handler. Once another message follows, what they wrote may
+    # be the result of a call that a node made itself.
+    is_handled = any(task.written_to(storage.ERROR_SOURCE) for task in step.writers)
+    for task in step.others if seen.is_pending else ():
+        # `update_state` writes messages under an id of its own, too.
+        yield task, [*task.returned, *(task.messages if is_handled else ())]

@@ -8,12 +8,11 @@ When a run stops in the middle of a superstep, LangGraph keeps what the finished
 state, but they stay in the database, as do older checkpoints. This package reads them:
 
 1. `window` reads the supersteps in which the calls of a message may have run.
-2. `judge` replays them forward: a *result*, else the last recorded end of the call's own task (an
-   *error*, a *cancellation*, an *interrupt* without an answer), else that an approval was pending
-   and nothing has started the call.
+2. `judge` replays them forward, and decides about each call by the first of its rows that answers:
+   a *result*, the record of a call that runs once (`claims`), the last recorded end of the call's
+   own task (an *error*, a *cancellation*, an *interrupt* without an answer), and so on.
 3. `nested` checks that against the graphs above and below.
-4. `claims` has the records of the calls that run once.
-5. `effects` are what a recovered result claims beside its message.
+4. `effects` are what a recovered result claims beside its message.
 
 Every finding is one about the record. It stays true if the call was started again without a trace.
 What is not certain is `unknown`.
@@ -50,16 +49,7 @@ from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.address import Address
 from langgraph_patch.evidence.claims import read_claims
 from langgraph_patch.evidence.effects import Effects, effects_of
-from langgraph_patch.evidence.judge import (
-    JudgedCall,
-    approval,
-    did_not_run,
-    ending_of_only_call,
-    is_at_breakpoint,
-    judge,
-    refused_answer,
-    with_record,
-)
+from langgraph_patch.evidence.judge import Facts, JudgedCall, Steps, judgements
 from langgraph_patch.evidence.nested import (
     check_below,
     graph_above,
@@ -169,10 +159,10 @@ def recover_evidence(
     address = Address.of(config)
     for seconds in (*(() if is_over else _RETRY_SECONDS), None):
         reader = Reader(saver, messages_key, required, breakpoints=breakpoints)
-        newest, judged_calls = yield from _search(
-            reader, address, windows_of(messages, calls, searched_at)
-        )
         recorded = yield from read_claims(reader, address, messages, calls, once)
+        newest, judged_calls = yield from _search(
+            reader, address, windows_of(messages, calls, searched_at), recorded
+        )
         is_missing = newest is None and address.checkpoint_id is not None
         others = [judged for key, judged in judged_calls.items() if key not in recorded]
         is_awaited = is_missing or _is_being_written(others)
@@ -189,8 +179,8 @@ def recover_evidence(
     evidence, effects = {}, {}
     for call in calls:
         judged = judged_calls.get(call.key, JudgedCall())  # without an id it was not judged
-        finding = (judged.finding if is_read or judged.result else None) or Finding()
-        finding = with_record(finding, recorded.get(call.key))
+        is_certain = is_read or judged.result or call.key in recorded
+        finding = (judged.finding if is_certain else None) or Finding()
         if is_over:
             detail = None if finding.detail == "paused" else finding.detail
             finding = replace(finding, detail=detail)
@@ -218,6 +208,7 @@ def _search(
     reader: Reader,
     address: Address,
     windows: Sequence[Window],
+    recorded: Evidence,
     visited: frozenset[str] = frozenset(),
 ) -> IOGenerator[tuple[Superstep | None, _JudgedCalls]]:
     """Search the checkpoints of one graph.
@@ -226,6 +217,7 @@ def _search(
         reader: The checkpointer.
         address: The current checkpoint.
         windows: The messages that make the calls.
+        recorded: What the records of calls that run once show.
         visited: The namespaces that were searched before this one.
 
     Returns:
@@ -235,68 +227,60 @@ def _search(
     visited |= {address.namespace}
     judged_calls: _JudgedCalls = {}
     for window in reversed(windows):
-        found = {call.key: judge(call, window) for call in window.calls}
-        found |= yield from _explained(reader, window, found, visited)
-        for call in window.calls:
-            judged = yield from check_below(reader, window, call, found[call.key])
-            judged_calls[call.key] = yield from _with_details(reader, window, call, judged)
+        for facts in (yield from _facts_of(reader, window, recorded, visited)):
+            judged_calls[facts.call.key] = yield from _judge(reader, facts)
     return newest, judged_calls
 
 
-def _explained(
-    reader: Reader, window: Window, judged_calls: _JudgedCalls, visited: frozenset[str]
-) -> IOGenerator[_JudgedCalls]:
-    """Explain calls that have no recorded task of their own, by the first rule that applies."""
-    rest = {k: v for k, v in judged_calls.items() if v.result is None and v.ended is None}
-    if not rest:
-        return {}
-    # An approval was pending, so that nothing has started the calls.
-    asking = approval(window)
-    if asking is not None:
-        cause = Finding("not_started", detail="approval")
-        is_answered = yield from is_answered_above(reader, asking)
-        return {k: replace(v, finding=cause) for k, v in rest.items() if not (is_answered or v.own)}
-    if refused_answer(window):
-        return {k: replace(v, finding=Finding("not_started")) for k, v in rest.items() if not v.own}
-    # The graph that passed the message to this one, or that wrote it, ran the calls.
-    found = yield from _in_other_graph(reader, window, rest, visited)
-    if found is not None:
-        return found
-    # The node that ran the only call of the message over the whole state ended.
-    ending, task = ending_of_only_call(window) or (None, None)
-    return {k: replace(v, finding=ending, ended=task) for k, v in rest.items()} if task else {}
+def _facts_of(
+    reader: Reader, window: Window, recorded: Evidence, visited: frozenset[str]
+) -> IOGenerator[list[Facts]]:
+    """What is known of the calls of a message. Other graphs are read where a row needs them."""
+    steps = Steps(window, reader.breakpoints)
+    replayed = steps.replay()
+    rest = {k: v for k, v in replayed.items() if v.result is None and v.ended is None}
+    elsewhere: _JudgedCalls = {}
+    is_answered = False
+    if rest and steps.asking:
+        is_answered = yield from is_answered_above(reader, steps.asking)
+    elif rest and not steps.has_refused_answer:
+        elsewhere = yield from _in_other_graph(reader, window, rest, recorded, visited)
+    return [
+        Facts(c, steps, replayed[c.key], recorded.get(c.key), elsewhere.get(c.key), is_answered)
+        for c in window.calls
+    ]
 
 
 def _in_other_graph(
-    reader: Reader, window: Window, rest: _JudgedCalls, visited: frozenset[str]
-) -> IOGenerator[_JudgedCalls | None]:
-    """What the graph above or below recorded about calls; None if there is no such graph."""
+    reader: Reader,
+    window: Window,
+    rest: _JudgedCalls,
+    recorded: Evidence,
+    visited: frozenset[str],
+) -> IOGenerator[_JudgedCalls]:
+    """How the graph above or below that ran calls judges them; nothing without such a graph."""
     above, below = graph_above(window), graph_of_writer(window)
     other = above or below
     if other is None or other.namespace in visited:
-        return None
+        return {}
     calls = [call for call in window.calls if call.key in rest]
     same = [Window(window.message, calls, equals=window.equals)]
-    newest, found = yield from _search(reader, other, same, visited)
+    newest, found = yield from _search(reader, other, same, recorded, visited)
     if above is not None:
         # Its open call may be the one that runs this graph, so only results count.
         found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
-    return None if newest is None else found
+    return {} if newest is None else found
 
 
-def _with_details(
-    reader: Reader, window: Window, call: Call, judged: JudgedCall
-) -> IOGenerator[JudgedCall]:
-    """Add what the calls inside the call recorded, and incomplete arguments."""
-    finding = judged.finding
-    if finding is not None and finding.result is not None:
-        return judged
-    if call.raw_args is not None and (finding is None or finding.cause == "not_started"):
-        detail = None if did_not_run(window) else "tools_ran"
-        finding = Finding("malformed", error=call.raw_args, detail=detail)
-    elif finding is None and is_at_breakpoint(window, reader.breakpoints):
-        finding = Finding(detail="breakpoint")
-    inner = yield from inner_results(reader, judged)
-    if inner and not (finding and finding.inner):
-        finding = replace(finding or Finding(), inner=inner)
-    return replace(judged, finding=finding)
+def _judge(reader: Reader, facts: Facts) -> IOGenerator[JudgedCall]:
+    """The first judgement that the graphs above and below do not contradict."""
+    judged = facts.judged
+    for judgement in judgements(facts):
+        judged = yield from check_below(reader, facts.steps.window, facts.call, judgement)
+        if judged.finding is not None:
+            break
+    inner = () if judged.result else (yield from inner_results(reader, judged))
+    if inner:  # what the calls inside the call recorded
+        finding = judged.finding or Finding()
+        judged = replace(judged, finding=replace(finding, inner=finding.inner or inner))
+    return judged

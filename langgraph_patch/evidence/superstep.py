@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeGuard
 
-from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
@@ -23,7 +23,6 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch.address import Address
-from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.fields import corrected
 from langgraph_patch.history.messages import as_messages, messages_or_none
 from langgraph_patch.history.placeholders import is_synthetic
@@ -64,11 +63,6 @@ class Task:
         """The messages that it wrote to the history."""
         values = self.written_to(self.step.messages_key)
         return [corrected(message) for value in values for message in written_messages(value)]
-
-    @cached_property
-    def calls_made(self) -> list[tuple[AIMessage, Call]]:
-        made = (message for message in self.messages if isinstance(message, AIMessage))
-        return [(message, call) for message in made for call in read_calls(message)]
 
     @cached_property
     def returned(self) -> list[BaseMessage]:

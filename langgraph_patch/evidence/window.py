@@ -188,16 +188,6 @@ class Sighting:
     is_pending: bool
     rivals: Sequence[Call]
 
-    def version_of(self, call: Call) -> Call | None:
-        """The call as it was then; None if the message made another one in its place."""
-        same = (made for made in self.calls if made.id == call.id and made.args == call.args)
-        return next((made for made in same if made.name == call.name), None)
-
-    def rivals_of(self, made: Call) -> list[Call]:
-        """The other calls with its id that a task of the superstep may have run."""
-        own = [call for call in self.calls if call is not made and call.source == "tool_calls"]
-        return [call for call in (*self.rivals, *own) if call.id == made.id]
-
 
 @dataclass(slots=True, eq=False)
 class Window:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +27,6 @@ from langgraph_patch.evidence.claims import (
     read_claims,
     record_of,
 )
-from langgraph_patch.evidence.judge import with_record
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.findings import Finding
@@ -259,15 +257,6 @@ def test_another_call_in_its_place(other):
     assert found_by(saver, other) == Finding()
     assert found_by(saver, calls(("pay", {"amount": 5}), id="m2")) is None
     assert found_by(saver, calls(("pay", {"amount": 5}))) is None
-
-
-def test_what_a_task_recorded_counts_more():
-    """A result of LangGraph's own record has what the tool wrote beside it."""
-    own, other = Finding(result=RESULT), Finding("failed", error="E", inner=("mail: sent",))
-    assert with_record(own, other) is own
-    assert with_record(other, STARTED) == replace(STARTED, inner=("mail: sent",))
-    assert with_record(other, own) == own
-    assert with_record(other, None) is other
 
 
 def test_two_calls_with_one_id():

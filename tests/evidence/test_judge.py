@@ -14,9 +14,12 @@ from langgraph.types import Command, Interrupt, Overwrite
 from kit import Agent, calls
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.storage import NO_TASK, RETURN, own_interrupt_id
-from langgraph_patch.evidence.judge import ending_of_only_call
+from langgraph_patch.evidence.judge import ROWS, Facts, JudgedCall, Steps, judgements
 from langgraph_patch.evidence.window import Window
 from langgraph_patch.history.calls import read_calls
+from langgraph_patch.history.findings import Finding
+from support.histories import work
+from support.paths import PAGES
 from support.supersteps import (
     ASKS,
     CLIENT,
@@ -270,7 +273,7 @@ def test_a_node_that_may_run_its_calls_itself(first: dict[str, Any]):
     assert found_of(WIRE, ran("tools", ASKS), **beside_another) == PAUSED
     behind_a_result = {"wrote": [[result("x", "c9"), WIRE]]}
     assert found_of(WIRE, ran("tools", ASKS), **behind_a_result) == PAUSED
-    assert ending_of_only_call(Window(WIRE, read_calls(WIRE))) is None
+    assert Steps(Window(WIRE, read_calls(WIRE))).task_of_only_call is None
 
 
 def test_an_approval_that_was_pending():
@@ -308,3 +311,69 @@ def test_a_call_that_a_human_edited_into_another_one(to: str, text: str):
         assert (str(error), to) == ("nobody", "")  # noqa: PT017 - of one of two cases
     agent.say("never mind")
     assert text in agent.read["c1"]
+
+
+# --- the rows -----------------------------------------------------------------------------------
+
+
+def judged(record: Finding | None, *wrote: Any, **known: Any) -> Any:
+    """The first judgement of a call whose own task wrote this."""
+    thread = Thread(WIRE, sent([*wrote]))
+    own = thread.step.tasks[0]
+    replayed = JudgedCall(known.get("result"), ended=own if wrote else None, own=(own,))
+    window = Window(WIRE, read_calls(WIRE))
+    facts = Facts(window.calls[0], Steps(window), replayed, record, known.get("elsewhere"))
+    first = next(judgements(facts), None)
+    return first and first.finding
+
+
+def test_the_order_of_authority():
+    """A result, then the record of a call that runs once, then its own task, then another graph."""
+    done, begun, sent_on = Finding(result=result("x")), Finding(detail="started"), Finding("failed")
+    below = JudgedCall(sent_on)
+    assert judged(begun, KAPUT, result=done) == done
+    assert judged(begun, elsewhere=JudgedCall(done)) == done
+    assert judged(begun, KAPUT, elsewhere=below) == begun
+    assert judged(None, KAPUT, elsewhere=below) == Finding("failed", error=repr(KAPUT))
+    assert judged(None, elsewhere=below) == sent_on
+    assert judged(None) is None
+
+
+def test_the_page_has_the_rows():
+    """In their order, as their docstrings state them."""
+    rows = [[" ".join(part.split()) for part in row.__doc__.split("\n\n")] for row in ROWS]
+    table = "\n".join(f"| {what} | {why} |" for what, why in rows)
+    assert table in PAGES["how-it-works"].read_text("utf-8")
+
+
+# --- how much is looked at ----------------------------------------------------------------------
+
+
+def many(count: int) -> AIMessage:
+    """A message with many calls."""
+    return made(*(f"mail:c{number}:{number}" for number in range(count)))
+
+
+def results_of(count: int) -> list[Any]:
+    """A result of each of them."""
+    return [result("x", f"c{number}", "mail") for number in range(count)]
+
+
+CROWDS: dict[str, Any] = {
+    "they have ended, and one asks": lambda n: sent(*["x"] * (n - 1), ASKS),
+    "they asked": lambda n: sent(*[ASKS] * n),
+    "they failed": lambda n: sent(*[KAPUT] * n),
+    "they were killed": lambda n: sent(*[None] * n),
+    "they have effects": lambda n: sent(*[["x", ("note", 1)]] * n),
+    "a node over the whole state": lambda n: ran("tools", ("messages", results_of(n - 1))),
+    "it asked": lambda _: ran("tools", ASKS),
+    "a hook asked": lambda _: ran(GATE, ASKS),
+}
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_linear_in_the_calls_of_a_message(crowd: str):
+    """Twice the calls, twice the work: what is recorded of a call is looked up, not looked for."""
+    threads = [Thread(many(count), CROWDS[crowd](count)) for count in (100, 200)]
+    small, large = (work(lambda _, each=each: each.search(), []) for each in threads)
+    assert large <= 2.2 * small

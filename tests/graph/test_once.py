@@ -257,6 +257,24 @@ def test_who_comes_second_reads_what_a_wrapper_made_of_the_result(patch):
         assert talk.read == "paid *: yes"
 
 
+def test_what_a_task_recorded_counts_more_than_the_record_of_the_call():
+    """A wrapper around the middleware is not in the record: what it hides stays hidden."""
+    one, two = calls(("pay", {"amount": 5}), ("ask", {})).tool_calls
+
+    @tool
+    def ask() -> str:
+        """Wait for a human."""
+        return interrupt("well?")
+
+    def build(model, tools, saver, **options):
+        own = [redacts, PatchToolCallsMiddleware(**options)]
+        return BARE["create_agent"](model, [*tools, ask], saver, middleware=own)
+
+    talk = Talk(build, bank=Bank(asks=False), script=[AIMessage("", tool_calls=[one, two])])
+    assert (talk.say("go"), talk.say()) == (None, None)
+    assert (talk.bank.paid, talk.read) == ([5], "paid *: yes")
+
+
 def test_a_call_that_a_wrapper_does_not_run_has_no_record():
     """A limit of calls, a cache, a mock."""
 

@@ -17,11 +17,14 @@ import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import psycopg
 from langgraph.checkpoint.postgres import PostgresSaver
+from psycopg.rows import dict_row
 
 from support.databases import POSTGRES_TABLES
 from support.paths import ENVIRONMENT, TESTS, write_files
@@ -68,6 +71,16 @@ def copy_thread(conn, old, new):
             f"WHERE thread_id = %s",
             (json.dumps({"thread_id": new}), old),
         )
+
+
+def breaking_saver(uri):
+    """A checkpointer whose database is lost at a moment (`bank.Breaking`), without threads."""
+    breaking = type("Postgres", (import_module("support.bank").Breaking, PostgresSaver), {})
+    saver = breaking(psycopg.connect(uri, autocommit=True, row_factory=dict_row))
+    finalize(saver, saver.conn.close)
+    saver.setup()
+    saver.delete_thread("1")
+    return saver
 
 
 class Server:
