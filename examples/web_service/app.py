@@ -41,7 +41,7 @@ async def open_saver():
         async with AsyncConnectionPool(uri, open=False, kwargs=options) as pool:
             yield AsyncPostgresSaver(pool)
     else:
-        async with AsyncSqliteSaver.from_conn_string("threads.sqlite") as saver:
+        async with AsyncSqliteSaver.from_conn_string("chat.sqlite") as saver:
             yield saver
 
 

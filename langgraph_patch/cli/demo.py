@@ -1,6 +1,6 @@
-"""`langgraph-patch demo`: run the same agent without patching and with it.
+"""`langgraph-patch demo`: run the same graph without patching and with it.
 
-Two things happen to a ReAct agent. It calls two tools in parallel, one asks a human, and the human
+Two things happen to an agent. It calls two tools in parallel, one asks a human, and the human
 writes something else. And the stream of its model is cut inside the arguments of a tool call. The
 model is scripted, so that no key and no network is needed; what it answers depends on the results
 that it reads. All else is real.
@@ -9,24 +9,21 @@ that it reads. All else is real.
 from __future__ import annotations
 
 import json
-import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from langchain_core.language_models import BaseChatModel
-from langchain_core.language_models.chat_models import generate_from_stream
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.prebuilt import create_react_agent
-from langgraph.types import interrupt
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Send, interrupt
 
-from langgraph_patch._text import brief
 from langgraph_patch.graph.with_patching import with_patching
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
+from langgraph_patch.testing import RefusedError, StrictModel
 
 _CUT = '{"amount": 10'  # 1000 was not written to its end
 _CALLS = [
@@ -57,41 +54,43 @@ _INTRODUCTION = """\
 The model is scripted. LangGraph, the tools and the checkpoints are real.
 A + marks a result that the history lacks without patching, a ~ a call that was cut and not run.
 """
-_STYLES = {"+": "green", "~": "yellow", "1": "bold", "2": "bold", "  V": "red", "  d": "cyan"}
+_STYLES = {"+": "green", "~": "yellow", "1": "bold", "2": "bold", "  4": "red", "  d": "cyan"}
 """What a line begins with -> its colour on a terminal."""
 
 
-class _Model(BaseChatModel):
-    """Makes its calls, and then says what it read."""
+def _graph(calls: Any, tools: Sequence[Callable[..., str]]) -> CompiledStateGraph[Any]:
+    """An agent as `create_agent` builds it, without LangChain: each call has a task of its own."""
+    model = StrictModel([AIMessageChunk(content="", tool_call_chunks=calls)], _answer)
 
-    calls: list[dict[str, Any]]
+    def ask(state: MessagesState) -> Any:
+        return {"messages": [model.invoke(state["messages"])]}
 
-    @property
-    def _llm_type(self) -> str:
-        return "scripted"
+    def send(state: MessagesState) -> Any:
+        last: Any = state["messages"][-1]
+        return [Send("tools", [call]) for call in last.tool_calls] or END
 
-    def bind_tools(self, *_: Any, **__: Any) -> _Model:
-        return self
+    builder = StateGraph(MessagesState)
+    builder.add_node("model", ask)
+    builder.add_node("tools", ToolNode(tools))
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges("model", send, ["tools", END])
+    builder.add_edge("tools", "model")
+    return builder.compile(checkpointer=InMemorySaver())
 
-    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
-        return generate_from_stream(self._stream(messages))
 
-    def _stream(
-        self, messages: list[BaseMessage], *_: Any, **__: Any
-    ) -> Iterator[ChatGenerationChunk]:
-        read = " ".join(message.text for message in messages if message.type == "tool")
-        said = " ".join(answer for result, answer in _ANSWERS.items() if result in read)
-        calls: Any = [] if read else self.calls
-        yield ChatGenerationChunk(message=AIMessageChunk(content=said, tool_call_chunks=calls))
+def _answer(messages: Sequence[Any]) -> str:
+    """What the model says, by the results that it reads."""
+    read = " ".join(message.text for message in messages if message.type == "tool")
+    return " ".join(answer for result, answer in _ANSWERS.items() if result in read)
 
 
 def lines() -> Iterator[str]:
     """Run both conversations without patching and with it; what happened, line by line."""
     yield _INTRODUCTION
     for number, (title, calls, texts) in enumerate(_CONVERSATIONS, 1):
-        yield f"{number}a. create_react_agent(...): {title}"
+        yield f"{number}a. graph: {title}"
         yield from _converse(calls, texts, patched=False)
-        yield f"{number}b. with_patching(create_react_agent(...)): {title}"
+        yield f"{number}b. with_patching(graph): {title}"
         yield from _converse(calls, texts, patched=True)
 
 
@@ -104,39 +103,32 @@ def _converse(calls: list[dict[str, Any]], texts: Sequence[str], *, patched: boo
     """A human writes to the agent, and writes again over its pause if there are two texts."""
     ran: list[str] = []
 
-    @tool
     def send_email(to: str) -> str:
         """Send an email."""
         ran.append(f"a mail to {to}")
         return f"sent to {to}"
 
-    @tool
     def wire_money(amount: int) -> str:
         """Wire money, if a human agrees."""
         return str(interrupt(f"Wire {amount}?"))
 
-    @tool
     def pay(amount: int) -> str:
         """Pay an invoice."""
         ran.append(f"a payment of {amount}")
         return f"paid {amount}"
 
-    saver, error = InMemorySaver(), None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # create_react_agent is deprecated
-        tools = [send_email, wire_money, pay]
-        bare = create_react_agent(_Model(calls=calls), tools, checkpointer=saver)
-    graph = with_patching(bare) if patched else bare
+    error, graph = None, _graph(calls, [send_email, wire_money, pay])
+    graph = with_patching(graph) if patched else graph
     thread: RunnableConfig = {"configurable": {"thread_id": "demo"}}
     for text in texts:
         sent = {"messages": [("human", text)]}
         try:
             deque(graph.stream(sent, thread, stream_mode="messages"), maxlen=0)
-        except ValueError as raised:  # what create_react_agent raises on a broken history
+        except RefusedError as raised:
             error = raised
     # Not get_state(): it shows the result of the finished tool as if it were in the history.
-    [saved] = saver.list(thread, limit=1)
-    messages = saved.checkpoint["channel_values"]["messages"]
+    saved: Any = graph.checkpointer
+    messages = saved.get(thread)["channel_values"]["messages"]
     marks = [
         (m.tool_call_id, m.additional_kwargs.get(PLACEHOLDER_KEY, {}))
         for m in messages
@@ -151,5 +143,5 @@ def _converse(calls: list[dict[str, Any]], texts: Sequence[str], *, patched: boo
         yield f"{sign} [{message.type}] {', '.join(words) or message.text}"
     yield f"  done in the world: {', '.join(ran) or 'nothing'}"
     if error is not None:
-        yield f"  {brief(error)}"
+        yield f"  400: {error}"
     yield ""

@@ -31,7 +31,10 @@ from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph_patch._text import short
 from langgraph_patch.errors import StreamError
 
-_EXPECTED_ITEM = "Expected what a graph streams with stream_mode='messages', alone or in a list"
+_EXPECTED_ITEM = (
+    "Expected what graph.stream(..., stream_mode='messages') yields, or the same with a list of "
+    "modes that contains it"
+)
 
 Token: TypeAlias = tuple[BaseMessage, dict[str, Any]]
 """A message, or a chunk of one, and its metadata."""
@@ -100,7 +103,7 @@ def token_of(pair: object, item: object) -> Token:
                 return messages_from_dict([{"type": kind, "data": fields}])[0], metadata
             except (ValueError, KeyError, TypeError) as error:  # of LangChain's classes
                 problem = error
-    raise StreamError(f"{_EXPECTED_ITEM}; got {short(item, 500)}.") from problem
+    raise StreamError(f"{_EXPECTED_ITEM}; got {short(item)}.") from problem
 
 
 def model_messages(value: object) -> int:

@@ -746,8 +746,8 @@ def test_the_demo_shows_both_conversations_bare_and_patched(cli, monkeypatch):
     code, out, err = cli("demo")
     assert (code, err) == (0, "")
     runs = re.split(r"^\d[ab]\. ", out, flags=re.MULTILINE)[1:]
-    assert [run.split("(")[0] for run in runs] == ["create_react_agent", "with_patching"] * 2
-    assert "ValueError: Found AIMessages with tool_calls that do not have" in runs[0]
+    assert [run.split(":")[0] for run in runs] == ["graph", "with_patching(graph)"] * 2
+    assert "400: calls ['c1', 'c2'] have no result right after them" in runs[0]
     assert "+ [tool] sent to bob" in runs[1]
     assert '[ai] pay(p1) {"amount": 10}\n  [tool] paid 10\n' in runs[2]
     assert "~ [ai] pay(p1) {}\n+ [tool] Tool call pay with id p1 was not run" in runs[3]
@@ -765,7 +765,7 @@ def test_the_demo_shows_both_conversations_bare_and_patched(cli, monkeypatch):
     for line in (
         "\x1b[32m+ [tool] sent to bob",
         "\x1b[33m~ [ai] pay(p1) {}",
-        "\x1b[31m  ValueError",
+        "\x1b[31m  400: calls",
     ):
         assert line in shown
     assert re.sub(r"\x1b\[[\d;]*m", "", shown) == out

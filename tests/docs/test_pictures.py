@@ -16,7 +16,6 @@ FOLDER = SITE / "pages" / "pictures"
 
 
 @pytest.mark.parametrize("name", sorted(PICTURES))
-@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 def test_a_picture_shows_what_happens(name):
     """A fresh run draws the same picture: `python scripts/pictures.py` writes it anew."""
     assert PICTURES[name]() == (FOLDER / f"{name}.svg").read_text("utf-8")

@@ -1,12 +1,17 @@
 """The pages of the documentation: their code runs, each is found, and they quote the program."""
 
 import re
+import shlex
 import tomllib
+from fnmatch import fnmatchcase
 from itertools import product
+from pathlib import Path
 
 import pytest
 from langchain_core.messages import AIMessage
 
+from langgraph_patch import StreamError, final_answers
+from langgraph_patch.cli import commands, main
 from langgraph_patch.history.findings import CAUSES, DanglingCall
 from langgraph_patch.history.texts import default_text
 from langgraph_patch.testing import RefusedError
@@ -103,6 +108,44 @@ def test_the_code_of_each_page_runs(name, tmp_path, monkeypatch):
     """A reader who pastes the blocks of a page from top to bottom gets no error."""
     monkeypatch.chdir(tmp_path)
     run_page(name)
+
+
+@pytest.mark.parametrize("name", ["README", *sorted(PAGES)])
+def test_the_commands_of_each_page_are_accepted(name, tmp_path, monkeypatch):
+    """What a reader types has the commands and options that there are."""
+    monkeypatch.chdir(tmp_path)
+    for file in ("threads.sqlite", "patched.sqlite"):
+        Path(file).touch()
+    monkeypatch.setenv("DATABASE_URI", "threads.sqlite")
+    for command in ("scan", "show", "repair", "undo", "demo"):
+        monkeypatch.setattr(commands, command, lambda _: 0)
+    text = PAGES.get(name, ROOT / "README.md").read_text("utf-8")
+    blocks = "".join(re.findall(r"^```bash\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    for line in re.findall(r"^(?:.* && )?langgraph-patch (.*)$", blocks, re.MULTILINE):
+        assert main(shlex.split(line, comments=True)) == 0, line
+
+
+def test_the_page_on_streams_quotes_its_errors():
+    """Who gets one finds what it means in the table."""
+
+    async def tokens():
+        yield
+
+    page = PAGES["how-to/streams"].read_text("utf-8")
+    quoted = re.findall(r"a `StreamError`.*?: `(.*?)`", page)
+    wrong = (
+        [{"model": {}}],
+        [("updates", {"model": {"messages": [AIMessage("Hello.")]}})],
+        [("messages/partial", [])],
+        tokens(),
+    )
+    raised = []
+    for stream in wrong:
+        with pytest.raises(StreamError) as error:
+            list(final_answers(stream))
+        raised.append(str(error.value))
+    for text, quote in zip(raised, quoted, strict=True):
+        assert fnmatchcase(text, quote.replace("...", "*")), text
 
 
 def test_the_start_page_prints_what_it_shows(capsys):

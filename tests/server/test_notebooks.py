@@ -40,7 +40,8 @@ socket.socket.connect = connect
 
 RANDOM_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 NO_ID = "00000000-0000-0000-0000-000000000000"
-AGE = re.compile(r"\b\d+ (?:s|seconds?|min|minutes?)\b *")
+AGE = re.compile(r"\b\d+ (?:s|seconds?|min|minutes?)\b")
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def read(path):
@@ -54,14 +55,17 @@ def outputs_of(notebook):
 
 
 def shown(notebook):
-    """What each cell shows, without ages; of a picture, that there is one."""
+    """What each cell shows, without ages; of a picture, that there is one.
+
+    An age may be a character longer, which moves the breaks in the columns of its table: so of a
+    text with one, the words are compared, whatever their order and their colours.
+    """
     for output in outputs_of(notebook):
         data = output.get("data", {})
         if "image/png" in data:
             data["image/png"] = "a picture"
-        for holder, key in ((data, "text/html"), (output, "text")):
-            if key in holder:
-                holder[key] = AGE.sub("AGE", holder[key])
+        if AGE.search(output.get("text", "")):
+            output["text"] = sorted(AGE.sub("AGE ", COLOUR.sub(" ", output["text"])).split())
     return [cell.get("outputs") for cell in notebook.cells]
 
 
@@ -71,8 +75,9 @@ def run(notebook, folder):
         (folder / name).mkdir()
     (folder / "site" / "sitecustomize.py").write_text(OFFLINE)
     paths = [str(folder / "site"), os.environ.get("PYTHONPATH")]
+    others = ("_API_KEY", "NO_COLOR", "FORCE_COLOR")
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
+        **{name: value for name, value in os.environ.items() if not name.endswith(others)},
         "IPYTHONDIR": str(folder / "ipython"),  # the user's own settings are not the notebook's
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     }

@@ -50,16 +50,17 @@ class Service:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def service(request, tmp_path):
-    """The service in a process of its own, with each kind of database."""
+    """The service in two worker processes, with each kind of database."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     paths = (str(ROOT / "examples"), ENVIRONMENT["PYTHONPATH"])
     environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths), "BANK_SECONDS": "2"}
-    database = str(tmp_path / "threads.sqlite")
+    database = str(tmp_path / "chat.sqlite")
     if request.param == "postgres":
         database = environment["DATABASE_URI"] = request.getfixturevalue("postgres").make()
-    command = [sys.executable, "-m", "uvicorn", "web_service.app:app", "--port", str(port)]
+    command = [sys.executable, "-m", "uvicorn", "web_service.app:app", "--workers=2"]
+    command.append(f"--port={port}")
     with (tmp_path / "ledger").open("w") as ledger:
         process = await asyncio.create_subprocess_exec(
             *command, cwd=tmp_path, env=environment, stdout=ledger, stderr=ledger
