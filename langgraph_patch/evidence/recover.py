@@ -67,8 +67,12 @@ logger: logging.Logger = logging.getLogger("langgraph_patch")
 _BEING_WRITTEN = timedelta(seconds=5)
 """How long a result may take to be stored, after its superstep began."""
 
-_RETRY_SECONDS = (0.01, 0.05, 0.2, 0.4)
-"""How long to wait for a result that is perhaps being written, before each further search."""
+_FIRST_LOOK, _PATIENCE, _PATIENCE_IF_MISSING = 0.003, 0.04, 0.5
+"""Seconds until the record is first looked at again, and after which no further look follows.
+
+Each look doubles the time that was waited. What a run stores when it is stopped is there after a
+few milliseconds, and the next turn searches once more; the current checkpoint is sure to come.
+"""
 
 _NOTHING: Mapping[tuple[int, int], str] = {}
 
@@ -109,7 +113,7 @@ def recover_evidence(
         config: Names the thread (`thread_id`), the namespace of the graph that has the calls
             (`checkpoint_ns`, default `""`), and the current checkpoint (`checkpoint_id`,
             default the newest). If the current checkpoint is still being written, the search
-            waits for it for a second at most.
+            waits for it for a second at most; for what a task is perhaps storing, 50 ms.
         messages: The history.
         calls: The calls of it to search for.
         messages_key: The state key of the history. Default: `"messages"`.
@@ -157,7 +161,8 @@ def recover_evidence(
     if not calls:
         return Recovery()
     address = Address.of(config)
-    for seconds in (*(() if is_over else _RETRY_SECONDS), None):
+    waited = 0.0
+    while True:
         reader = Reader(saver, messages_key, required, breakpoints=breakpoints)
         recorded = yield from read_claims(reader, address, messages, calls, once)
         newest, judged_calls = yield from _search(
@@ -165,10 +170,16 @@ def recover_evidence(
         )
         is_missing = newest is None and address.checkpoint_id is not None
         others = [judged for key, judged in judged_calls.items() if key not in recorded]
-        is_awaited = is_missing or _is_being_written(others)
-        if seconds is None or reader.error or not is_awaited:
+        patience = _PATIENCE_IF_MISSING if is_missing else _PATIENCE
+        awaited = {address: -1} if is_missing else _being_written(others)
+        while awaited and waited < patience and not (is_over or reader.error):
+            seconds = waited or _FIRST_LOOK
+            yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
+            waited += seconds
+            if (yield from _has_more(reader, awaited)):
+                break
+        else:
             break
-        yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
     if reader.error is not None:
         logger.warning(
             "%s The calls are unknown until the next turn searches again.",
@@ -194,11 +205,24 @@ def recover_evidence(
     return Recovery(evidence, effects)
 
 
-def _is_being_written(judged_calls: Iterable[JudgedCall]) -> bool:
-    """Whether the end of a task is perhaps being stored: LangGraph does not wait for that."""
+def _being_written(judged_calls: Iterable[JudgedCall]) -> dict[Address, int]:
+    """How many writes were read of each superstep with a task whose end is perhaps being stored.
+
+    LangGraph does not wait for that.
+    """
     since = (datetime.now(UTC) - _BEING_WRITTEN).isoformat()  # as a checkpoint has it
     steps = [judged.last for judged in judged_calls if judged.finding is None and judged.last]
-    return any(step.began > since and not step.is_over for step in steps)
+    awaited = [step for step in steps if step.began > since and not step.is_over]
+    return {step.address: len(step.saved.pending_writes or ()) for step in awaited}
+
+
+def _has_more(reader: Reader, awaited: Mapping[Address, int]) -> IOGenerator[bool]:
+    """Whether a checkpoint has another number of writes than this; -1 if it was not there."""
+    for address, count in awaited.items():
+        saved = yield from reader.read_saved(address)
+        if saved is not None and len(saved.pending_writes or ()) != count:
+            return True
+    return False
 
 
 # --- one search -----------------------------------------------------------------------------------

@@ -216,13 +216,16 @@ class Slow(InMemorySaver):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "searches", "expected", "asynchronous"),
-    [(4, 2, "sent", True), (4, 2, "sent", False), (6, 1, "unknown", False)],
+    ("seconds", "reads", "expected", "asynchronous"),
+    [(4, 3, "sent", True), (4, 3, "sent", False), (6, 1, "unknown", False)],
 )
 def test_a_result_that_is_being_stored(
-    seconds: int, searches: int, expected: str, *, asynchronous: bool
+    seconds: int, reads: int, expected: str, *, asynchronous: bool
 ):
-    """LangGraph does not wait until it is: of a task that has just begun it is searched again."""
+    """LangGraph does not wait until it is: of a task that has just begun it is looked again.
+
+    It is searched again only if the look at the superstep shows more.
+    """
     thread = Thread(made("mail:c1"), sent(None, ts=ago(seconds=seconds)))
     (task,) = thread.step.tasks
     written = [("messages", [ToolMessage("sent", tool_call_id="c1")])]
@@ -235,7 +238,25 @@ def test_a_result_that_is_being_stored(
         assert shortly(asyncio.run(run_async(search))) == expected
     else:
         assert thread.found() == expected
-    assert thread.saver.searches == searches
+    assert thread.saver.searches == reads
+
+
+def test_the_wait_for_what_is_never_stored(monkeypatch: pytest.MonkeyPatch):
+    """A message right after a stop: a few looks at one checkpoint, and a twentieth of a second.
+
+    The current checkpoint is sure to come: for it the search waits longer.
+    """
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    thread = Thread(made("mail:c1"), sent(None, ts=ago(seconds=0)))
+    thread.saver.__class__ = Slow
+    thread.saver.current = thread.config
+    assert thread.found() == "unknown"
+    assert (thread.saver.searches, sum(waits)) == (1 + len(waits), pytest.approx(0.048))
+    waits.clear()
+    thread.config = {"configurable": {**thread.config["configurable"], "checkpoint_id": "none"}}
+    assert thread.found() == "unknown"
+    assert sum(waits) == pytest.approx(0.768)
 
 
 def test_nothing_waits_for_a_task_that_has_ended():

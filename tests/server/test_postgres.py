@@ -82,7 +82,7 @@ def test_scan_repair_and_undo(case, path, saver):
 @pytest.mark.parametrize("shape", ODD_CALLS)
 def test_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypatch):
     """As in SQLite."""
-    monkeypatch.setattr(recover, "_RETRY_SECONDS", ())  # no result is being written
+    monkeypatch.setattr(recover, "_PATIENCE", 0)  # no result is being written
     check_odd_call(saver, shape, lambda: rows_of(path), "1")
 
 

@@ -119,7 +119,7 @@ def changed(saver, *, metadata=None, **values):
 @pytest.mark.parametrize("shape", ODD_CALLS)
 def test_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypatch):
     """In each shape that a scan reports, in SQLite and in memory."""
-    monkeypatch.setattr(recover, "_RETRY_SECONDS", ())  # no result is being written
+    monkeypatch.setattr(recover, "_PATIENCE", 0)  # no result is being written
     check_odd_call(saver, shape, lambda: rows_of(path), "1")
     check_odd_call(InMemorySaver(), shape, lambda: None, "1")
 
