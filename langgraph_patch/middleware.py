@@ -186,7 +186,7 @@ class PatchToolCallsMiddleware(_Base):
             found = yield from self._repairer.repair(damage, run, restore=True)
             repair = found if found.patch else None
         if repair is not None:
-            stream_results(run, [repair.patch])
+            stream_results(run, new_messages(repair.patch))
         if damage is not None or not are_identical(request.messages, history):
             request = yield from self._repaired(request, repair, run)
         attempts = Attempts(_AgentRequest(run, self._repairer, request, handler))

@@ -252,10 +252,12 @@ class Steps:
 
         No other node ran since a node wrote the message, and that node ran no tools itself.
         """
-        origin, writer = self.window.origin, self.window.writer
-        if origin is None or writer is None or origin.source_before == "input" or origin.is_gap:
+        origin = self.window.origin
+        if origin is None or origin.source_before == "input" or origin.is_gap:
             return None
-        calls = read_calls(self.window.message)
+        writer, calls = self.window.writer, read_calls(self.window.message)
+        if writer is None:
+            return None
         if [call.source for call in calls] != ["tool_calls"] or len(self.pending) != 1:
             return None
         step = self.pending[0]

@@ -58,6 +58,8 @@ def graph_above(window: Window) -> Address | None:
 
 def graph_of_writer(window: Window) -> Address | None:
     """The graph below that wrote a message: after a handoff, results of other calls are there."""
+    if window.origin is None or window.origin.source_before == "input":  # START wrote it
+        return None
     writer = window.writer
     return None if writer is None or writer.node is None else writer.below
 

@@ -38,6 +38,10 @@ _EACH_CHECKPOINT = 100
 """What a query costs beside the messages that it loads, in messages."""
 
 
+_MOST_STARTS = 20
+"""From how many older checkpoints one search starts: real placeholders name one or two."""
+
+
 @dataclass(slots=True)
 class Reader:
     """A checkpointer and what all queries of a search share.
@@ -256,6 +260,29 @@ def windows_of(
     return windows
 
 
+def _starts(
+    reader: Reader, newest: Superstep | None, windows: Sequence[Window]
+) -> IOGenerator[list[tuple[Superstep | None, list[Window]]]]:
+    """The supersteps from which windows are read, each with its windows.
+
+    A history that was copied from another thread names a checkpoint of that one, and one that a
+    client posted any number of them: such windows are read from the newest superstep, together.
+    """
+    by_start: dict[str, list[Window]] = {"": []}
+    for window in windows:
+        by_start.setdefault(window.start, []).append(window)
+    own, found = by_start.pop(""), list[tuple[Superstep | None, list[Window]]]()
+    for number, (start, those) in enumerate(by_start.items()):
+        step = None
+        if newest is not None and newest.id != start and number < _MOST_STARTS:
+            step = yield from reader.read(newest.address.at(newest.namespace, start))
+        if step is None:
+            own += those
+        else:
+            found.append((step, those))
+    return [(newest, own), *found]
+
+
 def read_windows(
     reader: Reader, address: Address, windows: Sequence[Window]
 ) -> IOGenerator[Superstep | None]:
@@ -270,12 +297,8 @@ def read_windows(
         The superstep after the current checkpoint; None if there is no checkpoint.
     """
     newest = yield from reader.read(address)
-    for start in dict.fromkeys(window.start for window in windows):
-        unfinished = [window for window in windows if window.start == start]
-        step = newest
-        if start and newest is not None and newest.id != start:
-            # A history that was copied from another thread names a checkpoint of that one.
-            step = (yield from reader.read(address.at(address.namespace, start))) or newest
+    for first, those in (yield from _starts(reader, newest, windows)):
+        step, unfinished = first, those
         while step is not None and unfinished:
             unfinished = _add_sightings(step, unfinished)
             step = (yield from reader.read_older(step)) if unfinished else None

@@ -16,6 +16,7 @@ import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypedDict
 
 from langchain_core.messages import BaseMessage
@@ -75,7 +76,7 @@ class RepairNode(GeneratorRunnable):
                 repairs.append((repairer, repair))
         shown = self._graph.output_keys if self._graph else run.channels
         update, patches = yield from write_repairs(repairs, [], run, shown=shown)
-        stream_results(run, patches)
+        stream_results(run, chain.from_iterable(map(new_messages, patches)))
         return update or None
 
     def _repair(
@@ -275,7 +276,8 @@ class EntryNode(RepairNode):
 
 def _lacks_result(reading: Reading) -> bool:
     """Whether a call has neither a result nor a placeholder."""
-    return any(call.key not in reading.looked_for_again for call in reading.unanswered)
+    searched = reading.looked_for_again
+    return any(call.key not in searched for call in reading.unanswered)
 
 
 # --- the entry check -------------------------------------------------------------------------

@@ -246,7 +246,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         if output.updates is None or not run.is_alone:
             repairs = []
         writes, shown = yield from write_repairs(repairs, output.writes, run, shown=self._shown)
-        stream_results(run, shown)
+        stream_results(run, chain.from_iterable(map(new_messages, shown)))
         for key in sorted(patches.keys() - writes.keys()):
             logger.debug("repaired the input of the node %r: %s", run.node, patches[key])
         if writes:
@@ -356,5 +356,7 @@ class _NodeRequest(Request):
         """The output, with the turns that the node writes to its histories."""
         read = NodeOutput(output)
         written = {key: turn for key, turn in turns.items() if key in self.node.keys}
-        can_write = written and read.updates is not None
-        return read.with_messages_before(written) if can_write else output
+        if not written or read.updates is None:
+            return output
+        stream_results(self.run, chain.from_iterable(written.values()))
+        return read.with_messages_before(written)

@@ -331,15 +331,14 @@ def new_messages(patch: Patch) -> list[BaseMessage]:
     return [message for message in patch.messages if message.id not in old_ids]
 
 
-def stream_results(run: Run, patches: Iterable[Patch]) -> None:
-    """Let `stream_mode="messages"` show the new tool messages of repairs.
+def stream_results(run: Run, messages: Iterable[BaseMessage]) -> None:
+    """Let `stream_mode="messages"` show the tool messages among the new ones of repairs.
 
-    LangGraph finds no messages in an `Overwrite`.
+    LangGraph finds no messages in an `Overwrite`, and shows none that a node has read.
     """
-    for patch in patches if run.node else ():
-        for message in new_messages(patch):
-            if isinstance(message, ToolMessage):
-                push_message(message, state_key=None)
+    for message in messages if run.node else ():
+        if isinstance(message, ToolMessage):
+            push_message(message, state_key=None)
 
 
 def show_repairs(

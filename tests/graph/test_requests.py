@@ -25,7 +25,7 @@ def pytest_generate_tests(metafunc: Any) -> None:
     """Play each shape with each event, and the ways and forms in turn; all with `--long`."""
     if "shape" not in metafunc.fixturenames:
         return
-    rows: Any = product(SHAPES, EVENTS, WAYS, PATCHED)
+    rows: Any = [*product(SHAPES, EVENTS, WAYS, PATCHED)]
     if not metafunc.config.getoption("--long"):
         others = cycle(product(WAYS, PATCHED))  # 21, so that each of 8 events meets each of them
         rows = [(*pair, *next(others)) for pair in product(SHAPES, EVENTS)]

@@ -170,7 +170,9 @@ def happen(session, event):
     match event:
         case "turn":
             happen(session, "message")
-            return [n for n in range(12) if session.state().interrupts and happen(session, "resume")]
+            return [
+                _ for _ in range(12) if session.state().interrupts and happen(session, "resume")
+            ]
         case "disturbed" | "kill" | "edit" | "repair":
             return _OTHERS[event](session)
         case "message":
