@@ -69,6 +69,11 @@ def shown(notebook):
     return [cell.get("outputs") for cell in notebook.cells]
 
 
+def is_ended_bar(output):
+    """Whether an output is what rich leaves of a bar: nothing, before or after the text."""
+    return output.get("data", {}).get("text/plain") == ""
+
+
 def run(notebook, folder):
     """Run a notebook in place, in `folder`, which is empty; an error in a cell is raised."""
     for name in ("site", "cwd"):
@@ -85,6 +90,9 @@ def run(notebook, folder):
     client = NotebookClient(notebook, record_timing=False, resources=resources, timeout=60)
     client.coalesce_streams = True
     client.execute(env=environment)
+    for cell in notebook.cells:
+        if "outputs" in cell:
+            cell.outputs = [output for output in cell.outputs if not is_ended_bar(output)]
     for output in outputs_of(notebook):
         for key, value in output.get("data", {}).items():
             output.data[key] = RANDOM_ID.sub(NO_ID, value)
