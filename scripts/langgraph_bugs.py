@@ -94,16 +94,6 @@ def nested_tools_that_run_again() -> bool:
     return desk.did["mail bob"] > 1
 
 
-def fork_that_does_not_ask() -> bool:
-    """A fork from a pause that was answered takes the stored answer and does not ask."""
-    graph = of_one_node(lambda _: {"messages": [interrupt("sure?")]})
-    graph.invoke(go(), THREAD, durability="sync")
-    paused = graph.get_state(THREAD).config
-    graph.invoke(Command(resume="yes"), THREAD, durability="sync")
-    graph.invoke(None, paused, durability="sync")
-    return not graph.get_state(THREAD).interrupts
-
-
 def used_answer_for_the_next_question() -> bool:
     """`invoke(None)` gives an answer without an id, which was used, to the next question too."""
     read: list[Any] = []
@@ -192,7 +182,6 @@ CHECKS: tuple[Callable[[], bool], ...] = (
     checkpoint_with_a_lost_parent,
     interrupt_that_stays,
     nested_tools_that_run_again,
-    fork_that_does_not_ask,
     used_answer_for_the_next_question,
     delta_message_without_an_id,
     delta_result_beside_a_pause,

@@ -48,21 +48,37 @@ NOT_CORE = (
 TOOLS = ("aiosqlite", "hypothesis", "pytest", "pytest-asyncio", "pytest-socket", "pytest-xdist")
 """What runs the tests, in the versions of the environment that this script runs in."""
 EXTRAS = (
-    "langchain-core==1.7.2",
-    "langgraph-checkpoint-postgres==3.2.0",
-    "langgraph-checkpoint-sqlite==3.1.2",
     "langgraph-supervisor==0.0.31",
     "langgraph-swarm==0.1.0",
     "rich>=14",
     "sybil",
 )
 """What all sets have."""
+CORE_AND_SAVERS = (
+    "langchain-core==1.7.2",
+    "langgraph-checkpoint-postgres==3.2.0",
+    "langgraph-checkpoint-sqlite==3.1.2",
+)
 SETS = {
-    "1.1": ("langgraph==1.1.10", "langgraph-prebuilt==1.0.13", "langchain==1.2.18"),
-    "1.2.0": ("langgraph==1.2.0", "langchain==1.3.1"),
-    "newest": ("langgraph", "langchain==1.4.7"),
+    "oldest": (
+        "langgraph==1.1.10",
+        "langgraph-prebuilt==1.0.12",
+        "langgraph-checkpoint==4.1.0",
+        "langgraph-checkpoint-sqlite==3.1.0",
+        "langchain==1.2.15",
+        "langchain-core==1.3.1",
+    ),
+    "1.1": (
+        "langgraph==1.1.10",
+        "langgraph-prebuilt==1.0.13",
+        "langchain==1.2.18",
+        *CORE_AND_SAVERS,
+    ),
+    "1.2.0": ("langgraph==1.2.0", "langchain==1.3.1", *CORE_AND_SAVERS),
+    "newest": ("langgraph", "langchain==1.4.7", *CORE_AND_SAVERS),
 }
-DEEPAGENTS = {"1.1": "0.5.9", "1.2.0": "0.6.3", "newest": "0.7.32"}
+"""`oldest` is what pyproject.toml allows, without extras for servers."""
+DEEPAGENTS = {"oldest": "0.5.0", "1.1": "0.5.9", "1.2.0": "0.6.3", "newest": "0.7.32"}
 UPGRADED = {
     "newest": (
         "langgraph",

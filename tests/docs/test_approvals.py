@@ -34,7 +34,9 @@ def pytest_generate_tests(metafunc):
     if "kind" in metafunc.fixturenames:
         cases = [(kind, place) for kind in TABLE["KINDS"] for place in range(len(ROWS))]
         cases = cases if metafunc.config.getoption("--long") else cases[::6]
-        metafunc.parametrize(("kind", "place"), cases)
+        elsewhere = {"deep agent": pytest.mark.server}  # deepagents is not in the set `dev`
+        marked = [pytest.param(*case, marks=elsewhere.get(case[0], ())) for case in cases]
+        metafunc.parametrize(("kind", "place"), marked)
 
 
 def test_in_each_graph(kind, place):

@@ -60,10 +60,12 @@ class Breaking:
 
     def put_writes(self, config, writes, *args):
         lost = self.breaks(config["configurable"]["checkpoint_ns"], writes[0][0])
-        self.is_lost |= lost and not self.after
+        if lost and not self.after:  # assigned once: another thread may write at the same time
+            self.is_lost = True
         self._check()
         super().put_writes(config, writes, *args)
-        self.is_lost |= lost
+        if lost:
+            self.is_lost = True
 
     def _check(self):
         if self.is_lost:
