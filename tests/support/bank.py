@@ -42,7 +42,8 @@ class Breaking:
     """A checkpointer whose database is lost at a moment, and nothing is stored until it is back.
 
     Attributes:
-        breaks: Takes a namespace and the first channel that is written, and says whether it is.
+        breaks: Takes a namespace and the first channel that is written, `""` for a checkpoint, and
+            says whether it is.
         after: Whether this write is still stored.
         is_lost: Whether it is lost now.
     """
@@ -54,9 +55,12 @@ class Breaking:
         self.breaks: Callable[[str, str], bool] = lambda *_: False
         self.after = self.is_lost = False
 
-    def put(self, *args):
+    def put(self, config, *args):
+        # A checkpoint may come before the writes that it applies: LangGraph stores both in threads.
+        if self.breaks(config["configurable"]["checkpoint_ns"], "") and not self.after:
+            self.is_lost = True
         self._check()
-        return super().put(*args)
+        return super().put(config, *args)
 
     def put_writes(self, config, writes, *args):
         lost = self.breaks(config["configurable"]["checkpoint_ns"], writes[0][0])
