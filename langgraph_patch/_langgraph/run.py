@@ -191,9 +191,13 @@ class Run:
         return _kept_with(self._writes)
 
     @property
-    def kept_by_graph(self) -> dict[object, Any]:
-        """What is kept as long as this run of the graph lives, for all its tasks."""
-        return _kept_with(self._loop)
+    def kept_by_graph(self) -> Mapping[object, Any]:
+        """What `keep_by_graph` has kept, for all tasks of this run of the graph."""
+        return _KEPT.get(id(self._loop), {})
+
+    def keep_by_graph(self, key: object, value: object) -> None:
+        """Keep a value as long as this run of the graph lives."""
+        _kept_with(self._loop)[key] = value
 
     @property
     def was_answered(self) -> bool:

@@ -5,6 +5,7 @@
 | as it is | |
 | repaired: messages that say nothing or stop halfway, thinking that is refused | all |
 | in the plain form, that every provider reads | the repair |
+| in the plain form, and as the text of the refusal asks for it (`asked_form`) | the repair |
 
 A form that integrations send as one that was refused is none.
 
@@ -12,6 +13,7 @@ The form that a model accepted is the first one of its next request, if the refu
 beginning of that one: a loop of twenty model calls is refused once. It holds for one run of a
 graph, for that model alone, and only where the model is known before it is asked
 (`Request.known_model`). In a node that runs again, the repaired input serves all of its requests.
+A picture that came later is sent: only those are left out that were refused.
 """
 
 from __future__ import annotations
@@ -30,8 +32,16 @@ from langgraph_patch.graph.request import (
     are_same_request,
     begins_with,
 )
+from langgraph_patch.history.asked_form import (
+    TAKES,
+    Take,
+    asked_form,
+    media_in,
+    newest_human,
+)
 from langgraph_patch.history.changes import Patch, joined
 from langgraph_patch.history.plain_form import plain_form
+from langgraph_patch.history.refusal_phrases import matters_in
 from langgraph_patch.history.refused import repair_refused
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -45,10 +55,14 @@ class Form(NamedTuple):
     Attributes:
         refusal: The text of the refusals before it; None for the history as it is.
         tools: For the plain form, the names of the tools that the model is given; else None.
+        take: For the form that the refusal asks for, which media are taken; else None.
+        among: For each history how many of its first media may be taken. Default: all.
     """
 
     refusal: str | None = None
     tools: Collection[str] | None = None
+    take: Take | None = None
+    among: Mapping[str, int] | None = None
 
     def stored(self, patch: Patch) -> Patch:
         """What can be stored of it, behind what is repaired already."""
@@ -56,11 +70,15 @@ class Form(NamedTuple):
             return patch
         return joined(patch, repair_refused(patch.messages, self.refusal))
 
-    def sent(self, stored: Patch) -> Patch:
-        """What is sent, if this can be stored of it."""
+    def sent(self, key: str, stored: Patch) -> Patch:
+        """What is sent of the history under a key, if this can be stored of it."""
         if self.tools is None:
             return stored
-        return joined(stored, plain_form(stored.messages, self.tools))
+        plain = joined(stored, plain_form(stored.messages, self.tools))
+        if self.take is None:
+            return plain
+        among = (self.among or {}).get(key)
+        return joined(plain, asked_form(plain.messages, self.refusal or "", self.take, among))
 
 
 class Attempts:
@@ -96,6 +114,12 @@ class Attempts:
         if self._accepted is not None:
             self._takes(self._accepted.form)
 
+    @property
+    def stored(self) -> Histories:
+        """The histories as they are stored, or will be: the request may have another form."""
+        repaired = {key: patch.messages for key, patch in self.patches.items()}
+        return {**self.first.histories(), **repaired}
+
     def guard(self) -> TruncationGuard | None:
         """A guard for the next form."""
         guard = self.request.guard()
@@ -108,6 +132,8 @@ class Attempts:
             yield Form()
         yield Form(self._refusal)
         yield Form(self._refusal, self._tools)
+        for take in TAKES:
+            yield Form(self._refusal, self._tools, take)
 
     def after(
         self, refusal: BaseException, guard: TruncationGuard | None
@@ -151,7 +177,7 @@ class Attempts:
             key: form.stored(self._closed.get(key) or Patch(history, (), history))
             for key, history in self.first.histories().items()
         }
-        forms = {key: form.sent(patch) for key, patch in stored.items()}
+        forms = {key: form.sent(key, patch) for key, patch in stored.items()}
         sent = {key: patch.messages for key, patch in forms.items()}
         if any(_are_same(sent, before) for before in self._sent):
             return False
@@ -168,7 +194,16 @@ class Attempts:
         self.request, self.patches = self.first, {}
         if self._changes:
             note(self._errors[0], self._note())
+        if matters_in(self._refusal) & {"media", "no_media"} and self._newest_has_media():
+            note(self._errors[0], _NEWEST)
         return self._errors[0]
+
+    def _newest_has_media(self) -> bool:
+        return any(
+            place.message == newest_human(history)
+            for history in self.first.histories().values()
+            for place in media_in(history)
+        )
 
     def _note(self) -> str:
         return (
@@ -202,12 +237,18 @@ class Attempts:
             return
         # What was repaired may be in the state when the model is asked again.
         refused = self.first.histories()
-        stored = {key: patch.messages for key, patch in self.patches.items()}
-        accepted = _Accepted(model, (refused, {**refused, **stored}), self._form)
-        kept = self.first.run.kept_by_graph.setdefault(Attempts, [])
-        kept[:] = [*(each for each in kept if each is not self._accepted), accepted]
+        among = {key: len(media_in(history)) for key, history in refused.items()}
+        form = self._form._replace(among=among)
+        accepted = _Accepted(model, (refused, self.stored), form)
+        run = self.first.run
+        kept = (each for each in run.kept_by_graph.get(Attempts, ()) if each is not self._accepted)
+        run.keep_by_graph(Attempts, [*kept, accepted])
 
 
+_NEWEST = (
+    "the refusal speaks of a picture or a file, and the newest message has one: it is never left "
+    "out. Behind the next message it is an older one, and becomes a text if it is refused again."
+)
 _ASKED_AGAIN = "asked the model of thread %r again, because its provider refused the history: %s"
 _ASKED_AT_ONCE = "asked the model of thread %r in the form that it accepted before: %s"
 

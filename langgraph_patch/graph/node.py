@@ -173,6 +173,9 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             output = yield attempts.request.send()
         else:
             output = yield from ask(attempts, first)
+            if attempts.request is not attempts.first:
+                sent = attempts.request.histories()
+                output = NodeOutput(output).with_stored(sent, attempts.stored)
         refused = attempts.patches
         if not patches and not refused:
             return output

@@ -182,6 +182,30 @@ class NodeOutput:
         updates[-1] |= left
         return self._with_updates(updates)
 
+    def with_stored(
+        self,
+        sent: Mapping[str, Sequence[BaseMessage]],
+        stored: Mapping[str, Sequence[BaseMessage]],
+    ) -> Any:
+        """The output with stored messages in the place of those of another form of a request.
+
+        A node may return the history that it has read.
+
+        Args:
+            sent: The histories in that form, by their state keys.
+            stored: The same histories as they are stored.
+        """
+        updates = [
+            {
+                key: _as_stored(value, sent[key], stored[key]) if key in sent else value
+                for key, value in update.items()
+            }
+            for update in self.updates or ()
+        ]
+        pairs = zip(self.updates or (), updates, strict=True)
+        is_same = all(old[key] is new[key] for old, new in pairs for key in old)
+        return self.value if is_same else self._with_updates(updates)
+
     def with_messages_before(self, messages: Mapping[str, Sequence[BaseMessage]]) -> Any:
         """The output with messages before its own, but where it overwrites the whole history."""
         updates = [dict(update) for update in self.updates or ()] or [{}]
@@ -246,6 +270,33 @@ def listed(value: Any) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, list) else [value]
+
+
+def _as_stored(value: Any, sent: Sequence[BaseMessage], stored: Sequence[BaseMessage]) -> Any:
+    """What a node writes to a history, with stored messages in the place of sent ones.
+
+    Args:
+        value: What it writes.
+        sent: The history that it has read.
+        stored: That history as it is stored.
+    """
+    known = {id(message) for message in stored}
+    changed = {id(message) for message in sent if id(message) not in known}
+    written = listed(value)
+    if changed.isdisjoint(map(id, written)):
+        return value
+    if {id(message) for message in sent} <= {*map(id, written)}:  # the whole history
+        whole = {id(message) for message in sent}
+        place = next(i for i, message in enumerate(written) if id(message) in whole)
+        others = [message for message in written[place:] if id(message) not in whole]
+        found = [*written[:place], *stored, *others]
+    else:
+        by_id = {message.id: message for message in stored if message.id is not None}
+        found = [
+            by_id.get(message.id) if id(message) in changed else message for message in written
+        ]
+        found = [message for message in found if message is not None]
+    return Overwrite(found) if isinstance(value, Overwrite) else found
 
 
 # --- writing a repaired history ---------------------------------------------------------------

@@ -29,6 +29,8 @@ DefectKind = Literal[
     "unfinished",
     "refused_thinking",
     "foreign",
+    "media",
+    "role_order",
 ]
 ChangeKind = Literal[
     "inserted",
@@ -41,7 +43,7 @@ ChangeKind = Literal[
     "corrected",
 ]
 
-_OF_MESSAGES = ("empty", "unfinished", "refused_thinking", "foreign")
+_OF_MESSAGES = ("empty", "unfinished", "refused_thinking", "foreign", "media", "role_order")
 """The defects of a message, and not of a call or a result."""
 
 
@@ -79,6 +81,9 @@ class Change:
             - `unfinished`: the message stops halfway, or has the id of an earlier item.
             - `refused_thinking`: the provider does not accept earlier thinking any more.
             - `foreign`: the message has a form of another provider. Only a request is repaired.
+            - `media`: the provider has refused a picture, a sound or a file of the message. Only a
+              request is repaired.
+            - `role_order`: the provider has refused the order of roles. Only a request is repaired.
         index: The index of the message in the damaged history. For `inserted` and
             `recovered`: the index of the message that made the call. For `abandoned`: the index
             at which the messages are added.

@@ -1,0 +1,327 @@
+"""Write a history as the text of a refusal asks for it, for one request.
+
+It is for a history that was refused in the plain form, too, and it is never stored. Nothing is
+done of which the provider's own sentence does not speak (`refusal_phrases`).
+
+| the refusal speaks of | what is done |
+|---|---|
+| a picture, a sound, a file | those that are taken (`Take`) become a text |
+| a human message behind a result | a message of a model, `[no text]`, between them |
+| roles that do not alternate | the same, and neighbours of one role become one message |
+| a message of a model at the end | a human message behind it, which says that it is none |
+
+What stands in the newest human message is never taken: the model would answer without having seen
+what it is asked about. The message after the next one heals the thread.
+
+The laws (`tests/history/test_asked_form.py`): texts of humans, calls and results stay word for
+word; it is idempotent, pure and linear.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import Any, Final, Literal, NamedTuple
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+)
+
+from langgraph_patch.history.changes import Change, Patch, change_of, joined, patch_of
+from langgraph_patch.history.fields import Block, blocks_of, text_block, text_of
+from langgraph_patch.history.refusal_phrases import matters_in
+from langgraph_patch.history.refused import NO_TEXT
+
+Take = Literal["named", "newest", "all"]
+"""Which media are taken, as one after the other is tried.
+
+- `named`: the one that the refusal names (`messages.3.content.1`, `image at index 2`).
+- `newest`: all before the newest human message, and the newest of the results behind it: an agent
+  that looks at screenshots sees the others.
+- `all`: all before the newest human message, and of all results behind it.
+
+If the refusal says that the model reads none, all are taken at once.
+"""
+
+TAKES: Final[tuple[Take, ...]] = ("named", "newest", "all")
+
+NOTHING_NEW: Final = "[There is no new message of the user. The conversation goes on.]"
+"""The text behind a message of a model at the end of a history."""
+
+_NOT_SENT = "[{what}: not sent, because the provider refused the request.]"
+
+
+def asked_form(
+    messages: Sequence[BaseMessage], refusal: str, take: Take = "newest", among: int | None = None
+) -> Patch:
+    """Write a history as the text of a refusal asks for it, for one request.
+
+    Args:
+        messages: The history in the plain form; it is not changed.
+        refusal: The texts of the refusals, the newest one last.
+        take: Which media are taken. Default: those before the newest human message, and the newest
+            of the results behind it.
+        among: How many of the first media may be taken, if the model reads any. Default: all.
+
+    Returns:
+        The patch. If the refusal asks for nothing that can be done, `patch.messages` is `messages`
+        itself.
+
+    Examples:
+        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> from langgraph_patch.history.asked_form import asked_form
+        >>> image = {"type": "image", "base64": "aGk=", "mime_type": "image/png"}
+        >>> history = [HumanMessage([image]), AIMessage("hm", id="a1"), HumanMessage("well?")]
+        >>> patch = asked_form(history, "messages.0.content.0: Could not process image")
+        >>> patch.messages[0].content.partition(": ")[0]
+        '[image/png (2 bytes) of an earlier message'
+        >>> print(asked_form(history[:2], "does not support assistant message prefill"))
+        inserted message 2 (role_order)
+    """
+    matters = matters_in(refusal)
+    patch = patch_of(messages, [], ())
+    if matters & {"media", "no_media"}:
+        reads_none = "no_media" in matters
+        places = media_in(messages)[: None if reads_none else among]
+        taken = _taken(messages, places, refusal, "all" if reads_none else take)
+        patch = _without_media(messages, taken)
+    if matters & {"user_after_tool", "alternation"}:
+        patch = joined(patch, _with_texts_between(patch.messages))
+    if "alternation" in matters:
+        patch = joined(patch, _merged(patch.messages))
+    if "end" in matters:
+        patch = joined(patch, _with_end(patch.messages))
+    return patch
+
+
+# --- media ----------------------------------------------------------------------------------------
+
+_MEDIA = frozenset(
+    {
+        *("image", "audio", "video", "file", "text-plain"),  # LangChain's
+        *("image_url", "input_image", "input_audio", "input_file"),  # OpenAI's
+        *("document", "media"),  # Anthropic's and Gemini's
+    }
+)
+"""The types of blocks that are media, in LangChain's form and in those of the providers."""
+
+_KEYS = ("image", "document", "video", "audio")
+"""The keys of media in Bedrock's form, in which blocks have no type."""
+
+
+class Place(NamedTuple):
+    """Where a block is: the index of its message, and in that of the block."""
+
+    message: int
+    block: int
+
+
+def media_in(messages: Sequence[BaseMessage]) -> list[Place]:
+    """The media in human messages and results: the plain form has none elsewhere."""
+    return [
+        Place(index, number)
+        for index, message in enumerate(messages)
+        if isinstance(message, HumanMessage | ToolMessage) and isinstance(message.content, list)
+        for number, block in enumerate(blocks_of(message))
+        if _is_media(block)
+    ]
+
+
+def newest_human(messages: Sequence[BaseMessage]) -> int:
+    """The index of the newest human message; -1 if there is none."""
+    return max((i for i, m in enumerate(messages) if isinstance(m, HumanMessage)), default=-1)
+
+
+def _is_media(block: Block) -> bool:
+    return block.kind in _MEDIA or (not block.kind and any(key in block.fields for key in _KEYS))
+
+
+def _taken(
+    messages: Sequence[BaseMessage], places: Sequence[Place], refusal: str, take: Take
+) -> set[Place]:
+    """The media that become a text."""
+    newest = newest_human(messages)
+    named = set(_named(messages, places, refusal))
+    if any(place.message == newest for place in named):
+        return set()
+    behind = [place for place in places if place.message > newest]
+    if take == "named":
+        return named
+    if take == "newest":
+        behind = [place for place in behind if place in named] or behind[-1:]
+    return {*(place for place in places if place.message < newest), *behind}
+
+
+_PATH = re.compile(
+    r"(?:messages?|contents)(?P<dots>[.\[]+)(\d+)\]?\.(?:content|parts)[.\[]+(\d+)", re.IGNORECASE
+)
+"""Where a block is in a request: `messages.3.content.1`, `contents[3].parts[1]`."""
+
+_NUMBER = re.compile(r"(?:image|file|document) at index (\d+)", re.IGNORECASE)
+
+
+def _named(
+    messages: Sequence[BaseMessage], places: Sequence[Place], refusal: str
+) -> Iterator[Place]:
+    """The media that the newest text names, if it is certain which these are.
+
+    OpenAI counts the messages of the history. Anthropic, Bedrock and Gemini count turns: results
+    and human messages behind one another are one, in which a result is one block.
+    """
+    known = set(places)
+    if paths := _PATH.findall(refusal):
+        dots, turn, block = paths[-1][0], int(paths[-1][1]), int(paths[-1][2])
+        stored = [{Place(turn, block)}]
+        turns = _turns(messages)
+        sent = turns[turn] if turn < len(turns) else []
+        counted = [set(sent[block])] if block < len(sent) else []
+        for found in [*stored, *counted] if "[" in dots else [*counted, *stored]:
+            if found & known:
+                yield from found & known
+                return
+    elif (numbers := _NUMBER.findall(refusal)) and int(numbers[-1]) < len(places):
+        yield places[int(numbers[-1])]
+
+
+def _turns(messages: Sequence[BaseMessage]) -> list[list[list[Place]]]:
+    """The turns of a request, and the blocks of each: a result is one with several places."""
+    found = list[list[list[Place]]]()
+    speakers = [(i, m) for i, m in enumerate(messages) if m.type != "system"]
+    for _, group in groupby(speakers, lambda each: isinstance(each[1], AIMessage)):
+        turn = list[list[Place]]()
+        for index, message in group:
+            own = [Place(index, number) for number in range(len(blocks_of(message)))]
+            turn += [own] if isinstance(message, ToolMessage) else [[place] for place in own]
+        found.append(turn)
+    return found
+
+
+def _without_media(messages: Sequence[BaseMessage], taken: set[Place]) -> Patch:
+    """The history with a text in the place of each of these blocks."""
+    tools = dict[str, str]()
+    written, changes = list[BaseMessage](), list[Change]()
+    by_message = dict[int, set[int]]()
+    for place in taken:
+        by_message.setdefault(place.message, set()).add(place.block)
+    for index, stored in enumerate(messages):
+        if isinstance(stored, AIMessage):
+            tools |= {text_of(call["id"]): call["name"] for call in stored.tool_calls}
+        after = stored
+        if numbers := by_message.get(index):
+            whose = "of an earlier message"
+            if isinstance(stored, ToolMessage):
+                tool = stored.name or tools.get(stored.tool_call_id) or "a tool"
+                whose = f"that {tool} returned"
+            blocks = [
+                text_block(_NOT_SENT.format(what=f"{_described(block)} {whose}"))
+                if number in numbers
+                else block
+                for number, block in enumerate(blocks_of(stored))
+            ]
+            after = stored.model_copy(update={"content": _content(blocks)})
+            changes.append(change_of("media", index, stored, after))
+        written.append(after)
+    return patch_of(messages, written, changes)
+
+
+def _content(blocks: Sequence[Block]) -> Any:
+    """The content of these blocks: one text if all are texts, which every provider reads."""
+    texts = [block.fields.get("text", block.stored) for block in blocks]
+    is_text = all(isinstance(text, str) for text in texts)
+    return "\n".join(texts) if is_text else [block.stored for block in blocks]
+
+
+def _described(block: Block) -> str:
+    """The type of a block, its name and its size, as far as they are known."""
+    parts = [block.fields, *(v for v in block.fields.values() if isinstance(v, Mapping))]
+    parts += [v for part in parts[1:] for v in part.values() if isinstance(v, Mapping)]
+    kind = _first(parts, "mime_type", "media_type", "format") or _of_url(parts) or block.kind
+    kind = kind or next((key for key in _KEYS if key in block.fields), "file")
+    name = _first(parts, "filename", "file_name", "name", "title", "file_id")
+    size = max(map(_size, parts))
+    told = [kind, repr(name) if name else "", f"({size} bytes)" if size else ""]
+    return " ".join(filter(None, told))
+
+
+def _size(part: Mapping[str, Any]) -> int:
+    """How many bytes a part has; 0 if that is not known."""
+    is_base64 = part.get("type") == "base64"
+    text = part.get("data") if is_base64 else part.get("base64")
+    if isinstance(text, str):
+        return len("".join(text.split()).rstrip("=")) * 3 // 4
+    return max((len(value) for value in part.values() if isinstance(value, bytes)), default=0)
+
+
+def _first(parts: Sequence[Mapping[str, Any]], *keys: str) -> str:
+    """The first text under one of the keys; `""` if there is none."""
+    found = (part.get(key) for part in parts for key in keys)
+    return next((text for text in found if isinstance(text, str) and text), "")
+
+
+def _of_url(parts: Sequence[Mapping[str, Any]]) -> str:
+    """The type that a `data:` URL names; `""` if there is none."""
+    url = _first(parts, "url", "image_url", "file_data")
+    return url[5:].partition(";")[0] if url.startswith("data:") else ""
+
+
+# --- the order of roles ---------------------------------------------------------------------------
+
+
+def _with_texts_between(messages: Sequence[BaseMessage]) -> Patch:
+    """The history with a message of a model between each result and a human message behind it."""
+    written, changes = list[BaseMessage](messages[:1]), list[Change]()
+    for index, (before, after) in enumerate(pairwise(messages), 1):
+        if isinstance(before, ToolMessage) and isinstance(after, HumanMessage):
+            written.append(AIMessage(NO_TEXT))
+            changes.append(_inserted(index, written[-1]))
+        written.append(after)
+    return patch_of(messages, written, changes)
+
+
+def _merged(messages: Sequence[BaseMessage]) -> Patch:
+    """The history with neighbours of one role as one message; results stay as they are.
+
+    LangChain's `merge_message_runs` does the same, in a time that is quadratic in their number.
+    """
+    written, changes = list[BaseMessage](), list[Change]()
+    for kind, numbered in groupby(enumerate(messages), lambda each: each[1].type):
+        (_, first), *others = numbered
+        if kind not in ("human", "ai"):
+            written += [first, *(message for _, message in others)]
+            continue
+        written.append(_as_one([first, *(message for _, message in others)]) if others else first)
+        changes += [change_of("role_order", index, message, None) for index, message in others]
+    return patch_of(messages, written, changes)
+
+
+def _as_one(messages: Sequence[BaseMessage]) -> BaseMessage:
+    """Messages of one role as one, with the id and the name of the first."""
+    stored = [block.stored for message in messages for block in blocks_of(message)]
+    content: Any = [text_block(b).stored if isinstance(b, str) else b for b in stored]
+    if all(isinstance(message.content, str) for message in messages):
+        content = "\n".join(stored)
+    update: dict[str, Any] = {"content": content}
+    if isinstance(messages[0], AIMessage):
+        speakers = [message for message in messages if isinstance(message, AIMessage)]
+        update["tool_calls"] = [call for message in speakers for call in message.tool_calls]
+    return messages[0].model_copy(update=update)
+
+
+def _with_end(messages: Sequence[BaseMessage]) -> Patch:
+    """The history with a human message behind a message of a model that is its end.
+
+    A message that an application begins for the model (a prefill) has no id, and is its own.
+    """
+    last = messages[-1] if messages else None
+    if not (isinstance(last, AIMessage) and last.id is not None and not last.tool_calls):
+        return patch_of(messages, [], ())
+    added = HumanMessage(NOTHING_NEW)
+    return patch_of(messages, [*messages, added], [_inserted(len(messages), added)])
+
+
+def _inserted(index: int, message: BaseMessage) -> Change:
+    return Change("inserted", "role_order", index, "", None, None, None, message)

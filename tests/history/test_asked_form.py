@@ -1,0 +1,306 @@
+"""The form that the text of a refusal asks for: media, the order of roles, the end."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+
+from langgraph_patch import validate_messages
+from langgraph_patch.history.asked_form import NOTHING_NEW, TAKES, asked_form, media_in
+from langgraph_patch.history.plain_form import plain_form
+from langgraph_patch.history.refused import NO_TEXT
+from support.histories import H, work
+from support.strategies import valid_histories
+
+NOT_SENT = "not sent, because the provider refused the request.]"
+IMAGE = "Could not process image"
+NONE = "Invalid content type. image_url is only supported by certain models."
+AFTER_TOOL = "Unexpected role 'user' after role 'tool'"
+ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/..."
+END = "This model does not support assistant message prefill."
+REFUSALS = [IMAGE, NONE, AFTER_TOOL, ALTERNATE, END]
+
+URL = "data:image/png;base64,aGk="
+TEXT = {"type": "text", "text": "look"}
+MEDIA = {
+    "image": ({"type": "image", "base64": "aGk=", "mime_type": "image/png"}, "image/png (2 bytes)"),
+    "image, URL": ({"type": "image", "url": "https://a.b/c.png"}, "image"),
+    "file id": ({"type": "file", "file_id": "file-1"}, "file 'file-1'"),
+    "named file": (
+        {"type": "file", "base64": "aGkh", "mime_type": "application/pdf", "filename": "a.pdf"},
+        "application/pdf 'a.pdf' (3 bytes)",
+    ),
+    "audio": ({"type": "audio", "base64": "aGk=", "mime_type": "audio/wav"}, "audio/wav (2 bytes)"),
+    "video": ({"type": "video", "url": "https://a.b/c.mp4"}, "video"),
+    "OpenAI": ({"type": "image_url", "image_url": {"url": URL}}, "image/png"),
+    "OpenAI, a text": ({"type": "image_url", "image_url": URL}, "image/png"),
+    "Responses": ({"type": "input_image", "image_url": URL}, "image/png"),
+    "Responses, file": ({"type": "input_file", "filename": "a.pdf"}, "input_file 'a.pdf'"),
+    "sound": (
+        {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}},
+        "wav",
+    ),
+    "Anthropic": (
+        {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
+        },
+        "image/png (2 bytes)",
+    ),
+    "Anthropic, a document": (
+        {
+            "type": "document",
+            "title": "T",
+            "source": {"type": "text", "media_type": "text/plain", "data": "hello"},
+        },
+        "text/plain 'T'",
+    ),
+    "Gemini": ({"type": "media", "mime_type": "image/png", "data": b"hi"}, "image/png (2 bytes)"),
+    "Bedrock": (
+        {"image": {"format": "png", "source": {"bytes": b"hi"}}},
+        "png (2 bytes)",
+    ),
+    "no data": ({"type": "image"}, "image"),
+    "a wrapped one": ({"type": "non_standard", "value": {"type": "input_image"}}, "input_image"),
+}
+"""Blocks of media in the forms of LangChain and of the providers, and what their text says."""
+
+
+def seen(*blocks, name="t1"):
+    """A call and its result, which has these blocks."""
+    call = {"name": "read_file", "args": {}, "id": f"c-{name}", "type": "tool_call"}
+    return [
+        AIMessage("", tool_calls=[call], id=f"a-{name}"),
+        ToolMessage([*blocks], tool_call_id=f"c-{name}", id=name),
+    ]
+
+
+def image(number=1):
+    """An image that is equal to no other one."""
+    return {"type": "image", "base64": "aGk=", "mime_type": f"image/{number}"}
+
+
+def shown(messages):
+    """The types of the images that are sent."""
+    blocks = [b for m in messages if isinstance(m.content, list) for b in m.content]
+    return [block["mime_type"] for block in blocks if block.get("type") == "image"]
+
+
+# --- media -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MEDIA)
+def test_a_block_becomes_a_text_that_describes_it(name):
+    """With its type, its name and its size, as far as they are known; what is beside it stays."""
+    block, described = MEDIA[name]
+    [_, result, _] = asked_form([*seen(block), H("?")], IMAGE).messages
+    assert result.content == f"[{described} that read_file returned: {NOT_SENT}"
+    [human, _] = asked_form([H([TEXT, block]), H("?")], IMAGE).messages
+    assert human.content == f"look\n[{described} of an earlier message: {NOT_SENT}"
+    beside = {"type": "other", "x": 1}
+    [human, _] = asked_form([H(["a", block, beside]), H("?")], IMAGE).messages
+    text = {"type": "text", "text": f"[{described} of an earlier message: {NOT_SENT}"}
+    assert human.content == ["a", text, beside]
+
+
+def test_the_newest_human_message_is_never_taken():
+    """Also if the refusal names its block: then nothing is, since the refusal would stay."""
+    history = [*seen(image(1)), H([image(2)], id="h")]
+    for refusal in (IMAGE, NONE):
+        for take in TAKES[1:]:
+            assert shown(asked_form(history, refusal, take).messages) == ["image/2"]
+    for path in ("messages.1.content.1", "messages[2].content[0]"):
+        for take in TAKES:
+            assert not asked_form(history, f"{path}: {IMAGE}", take)
+
+
+def test_an_agent_that_looks_at_screenshots_sees_the_others():
+    """Of the results of the turn that runs the newest is taken, or the one that is named."""
+    old = [H([image(0)]), AIMessage("ok", id="a0")]
+    history = [*old, H("look"), *seen(image(1), name="t1"), *seen(TEXT, image(2), name="t2")]
+    assert shown(asked_form(history, IMAGE).messages) == ["image/1"]
+    assert shown(asked_form(history, IMAGE, "all").messages) == []
+    assert shown(asked_form(history, NONE).messages) == []
+    assert not asked_form(history, IMAGE, "named")
+    named = f"messages.4.content.0.tool_result.content.0.image: {IMAGE}"
+    assert shown(asked_form(history, named, "named").messages) == ["image/0", "image/2"]
+    assert shown(asked_form(history, named, "newest").messages) == ["image/2"]
+    assert shown(asked_form(history, IMAGE, "newest", 2).messages) == ["image/2"]
+
+
+NAMED = {
+    "messages.0.content.1": "image/1",
+    "messages.2.content.0": "image/2",
+    "messages.2.content.1": "image/3",
+    "messages[1].content[1]": "image/1",
+    "messages.[3].content.[0].type": "image/2",
+    "contents[0].parts[1]": "image/1",
+    "image at index 2": "image/3",
+    "Image at index 0": "image/1",
+}
+"""A path or a number in a refusal -> the image of `named_history` that it names."""
+
+
+@pytest.mark.parametrize("path", NAMED)
+def test_the_named_block_alone_is_taken_first(path):
+    """Messages are counted by OpenAI, turns by others: results and a human message are one."""
+    history = [
+        SystemMessage("s"),
+        H([TEXT, image(1)]),
+        *seen(image(2), name="t1"),
+        H([image(3)]),
+        AIMessage("ok", id="a"),
+        H("?"),
+    ]
+    left = {"image/1", "image/2", "image/3"} - {NAMED[path]}
+    assert {*shown(asked_form(history, f"{path}: {IMAGE}", "named").messages)} == left
+    assert shown(asked_form(history, f"{path}: {IMAGE}", "newest").messages) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["messages.99.content.0", "messages.0.content.9", "image at index 9"]
+)
+def test_a_path_that_leads_nowhere_names_nothing(path):
+    """It is tried without it."""
+    history = [H([image(1)]), AIMessage("ok", id="a"), H("?")]
+    assert not asked_form(history, f"{path}: {IMAGE}", "named")
+    assert shown(asked_form(history, f"{path}: {IMAGE}").messages) == []
+
+
+def test_nothing_is_done_without_media_or_without_a_phrase():
+    """The very history comes back."""
+    for history in ([H("a"), *seen(TEXT), H("b")], [H([image()]), AIMessage("ok"), H("b")]):
+        for take in TAKES:
+            assert (
+                asked_form(history, "tools.0.image: Input should be text", take).messages is history
+            )
+    assert asked_form([H("a"), H("b")], IMAGE).messages == [H("a"), H("b")]
+    assert not asked_form([], " ".join(REFUSALS))
+
+
+# --- the order of roles and the end -----------------------------------------------------------
+
+
+def test_a_message_of_a_model_stands_between_a_result_and_a_human_message():
+    """And nothing else changes."""
+    history = [H("a"), *seen(TEXT), H("b"), AIMessage("ok", id="a2"), H("c")]
+    patch = asked_form(history, AFTER_TOOL)
+    assert [m.type for m in patch.messages] == ["human", "ai", "tool", "ai", "human", "ai", "human"]
+    assert patch.messages[3].content == NO_TEXT
+    assert str(patch) == "inserted message 3 (role_order)"
+
+
+def test_neighbours_of_one_role_become_one_message():
+    """With the id and the name of the first; blocks stay apart, and calls stay."""
+    call = {"name": "t", "args": {}, "id": "c", "type": "tool_call"}
+    history = [
+        H("a", id="h1", name="bob"),
+        H([TEXT, image()], id="h2"),
+        H("b", id="h3"),
+        AIMessage("x", id="a1"),
+        AIMessage("y", id="a2", tool_calls=[call]),
+        ToolMessage("r", tool_call_id="c", id="t1"),
+        ToolMessage("s", tool_call_id="c", id="t2"),
+        H("c"),
+        H("d"),
+    ]
+    humans, models, *results, between, last = asked_form(history, ALTERNATE).messages
+    texts = [{"type": "text", "text": "a"}, TEXT, image(), {"type": "text", "text": "b"}]
+    assert (humans.id, humans.name, humans.content) == ("h1", "bob", texts)
+    assert (models.id, models.content, models.tool_calls) == ("a1", "x\ny", [call])
+    assert [m.id for m in results] == ["t1", "t2"]
+    assert (between.content, last.content) == (NO_TEXT, "c\nd")
+
+
+def test_a_history_ends_with_a_human_message():
+    """If a model wrote its end: a prefill of the application, without an id, is its own."""
+    written = [H("a"), AIMessage("b", id="a1")]
+    assert asked_form(written, END).messages == [*written, HumanMessage(NOTHING_NEW)]
+    for own in ([H("a"), AIMessage("{")], [H("a")], seen(TEXT)):
+        assert not asked_form(own, END)
+
+
+# --- laws -------------------------------------------------------------------------------------
+
+BLOCKS = st.lists(st.sampled_from([TEXT, *(block for block, _ in MEDIA.values())]), max_size=3)
+
+
+@st.composite
+def histories(draw):
+    """Valid histories in the plain form, with media in some human messages and results."""
+    messages = list(plain_form(draw(valid_histories())).messages)
+    for index, message in enumerate(messages):
+        if message.type in ("human", "tool") and draw(st.booleans()):
+            messages[index] = message.model_copy(update={"content": draw(BLOCKS) or "x"})
+    return messages
+
+
+texts_of = st.lists(st.sampled_from(REFUSALS), min_size=1, unique=True).map("; ".join)
+
+
+def calls_made(messages):
+    """The calls, in their order."""
+    return [call for message in messages if message.type == "ai" for call in message.tool_calls]
+
+
+def texts(messages):
+    """How often each text of a human and of a result stands there."""
+    found = Counter()
+    for message in messages:
+        if message.type in ("human", "tool"):
+            parts = message.content if isinstance(message.content, list) else [message.content]
+            for part in parts:
+                text = part.get("text") if isinstance(part, dict) else part
+                found.update([] if text is None else text.split("\n"))
+    return found
+
+
+@given(histories(), texts_of, st.sampled_from(TAKES))
+def test_asked_nothing_is_lost(history, refusal, take):
+    """Texts stay word for word; calls, results and their order stay; the input is not changed."""
+    before = [message.model_copy(deep=True) for message in history]
+    patch = asked_form(history, refusal, take)
+    assert history == before
+    assert patch.before is history or not patch
+    lost = texts(history) - texts(patch.messages)
+    assert +lost == Counter()
+    assert calls_made(patch.messages) == calls_made(history)
+    results = [
+        [m.tool_call_id for m in each if m.type == "tool"] for each in (history, patch.messages)
+    ]
+    assert results[0] == results[1]
+    assert validate_messages(patch.messages) == validate_messages(history) == []
+
+
+@given(histories(), texts_of)
+def test_asked_idempotent(history, refusal):
+    """Made again, it is the same list; behind a message at the end of ours all media are older."""
+    assume(not (END in refusal and (IMAGE in refusal or NONE in refusal)))
+    messages = asked_form(history, refusal, "all").messages
+    assert asked_form(messages, refusal, "all").messages is messages
+    assert asked_form(history, refusal, "all").messages == messages
+
+
+@given(histories(), st.sampled_from(TAKES))
+def test_asked_the_newest_human_message_stays(history, take):
+    """Its very object, whatever the text says of media."""
+    humans = [m for m in history if m.type == "human"]
+    after = [m for m in asked_form(history, f"{IMAGE} {NONE}", take).messages if m.type == "human"]
+    assert (not humans and not after) or humans[-1] is after[-1]
+
+
+def test_asked_linear():
+    """Twice the images, neighbours and turns: at most twice the work (and a little)."""
+
+    def history(count):
+        turns = [message for n in range(count) for message in seen(image(n), name=f"t{n}")]
+        return [*(H(f"h{n}") for n in range(count)), *turns, H("?")]
+
+    small, large = (
+        work(lambda each: asked_form(each, "; ".join(REFUSALS), "all"), history(count))
+        for count in (250, 500)
+    )
+    assert large <= 2.2 * small
+    assert len(media_in(history(500))) == 500
