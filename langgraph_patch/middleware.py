@@ -74,7 +74,7 @@ class PatchToolCallsMiddleware(_Base):
 
     If the provider refuses the history (status 400 or 422), messages that say nothing or stop
     halfway and thinking that it does not accept any more are repaired, and the model is asked
-    again, at most twice. The repair is written with the answer; see
+    again. The repair is written with the answer; see
     https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md.
 
     Place it last: this one must see the history as all others have changed it. Changes by a

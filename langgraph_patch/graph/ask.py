@@ -2,7 +2,7 @@
 
 Three places call a model: the node wrapper, the middleware and `patch_model`. Each makes a
 `Request`, and `answered` sends it: one loop for all three. What a provider refused is repaired and
-sent again, at most twice; `attempts` says in which form.
+sent again; `attempts` says in which forms.
 
 May a request be sent again? Only where that does what a retry of the model would do:
 
@@ -11,7 +11,7 @@ May a request be sent again? Only where that does what a retry of the model woul
 | 1 | what failed is the refusal itself |
 | 2 | nobody nearer to the model has asked |
 | 3 | nothing else was begun |
-| 4 | it is another request, at most twice in a task |
+| 4 | it is another request: a form of `attempts` |
 
 1. The error is the object that a model run below raised, or one that only carries it (a group, a
    `RetryError`: `refusal.carried_by`). An error that the application made is the application's: it

@@ -58,7 +58,7 @@ def patch_model(
     `langgraph_patch.streaming.message_from_stream`.
 
     If the provider refuses the history (status 400 or 422), what it refuses of messages is repaired
-    and the model is asked again, at most twice: `invoke` and `stream` alike, see
+    and the model is asked again, `invoke` and `stream` alike, see
     https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md. Only the
     request is repeated, and nothing of the node that makes it, also in a graph with
     `with_patching`.

@@ -94,7 +94,7 @@ def with_patching(
 
     If the provider of a model below a node refuses the history (status 400 or 422), and nothing
     else ran there, messages that say nothing or stop halfway, and thinking that it does not accept
-    any more, are repaired, and the node runs again, at most twice. The repair is written with its
+    any more, are repaired, and the node runs again. The repair is written with its
     output. Nothing is done before a request was refused; see
     https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md.
 

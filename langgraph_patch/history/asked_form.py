@@ -88,6 +88,8 @@ def asked_form(
         reads_none = "no_media" in matters
         places = media_in(messages)[: None if reads_none else among]
         taken = _taken(messages, places, refusal, "all" if reads_none else take)
+        if not taken and take == "named":
+            return patch
         patch = _without_media(messages, taken)
     if matters & {"user_after_tool", "alternation"}:
         patch = joined(patch, _with_texts_between(patch.messages))

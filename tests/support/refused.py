@@ -259,7 +259,7 @@ def requests(
     """How many requests a turn took; 0 for a turn that was refused, with this kind of error."""
     before = len(model.seen)
     try:
-        WAYS[way](graph, {"messages": [message]}, CONFIG)
+        WAYS[way](graph, {"messages": message}, CONFIG)
     except error:
         return 0
     return len(model.seen) - before

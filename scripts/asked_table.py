@@ -1,0 +1,39 @@
+"""Print what happens to threads with a picture, an order of roles or an end that is refused.
+
+As Markdown, for each state and each server: how many requests each of four turns took, without and
+with the package; `-` is a turn that was refused. Needs the integrations:
+`python scripts/asked_table.py [PLACE]`.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from support.asked import STATES
+from support.asked_servers import SERVERS, turns
+
+HEAD = f"| what the thread has | {' | '.join(SERVERS)} |"
+
+
+def cell(state: str, server: str, place: str) -> str:
+    """Four turns of a thread, bare and patched; one number if there is no difference."""
+    bare, patched = (
+        "".join(map(str, turns(each, server, state))).replace("0", "-") for each in ("bare", place)
+    )
+    return bare if bare == patched else f"{bare} → {patched}"
+
+
+def row(state: str, place: str = "create_agent") -> str:
+    """One line of the table."""
+    return f"| {state} | {' | '.join(cell(state, server, place) for server in SERVERS)} |"
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    lines = [HEAD, "|---" * (len(SERVERS) + 1) + "|"]
+    lines += [row(state, *sys.argv[1:]) for state in STATES]
+    sys.stdout.write("\n".join(lines) + "\n")
