@@ -50,7 +50,10 @@ def _open(
     classes = [_load("--trust", each, type) for each in trust]
     serde = _load("--serde", options.serde, SerializerProtocol) if options.serde else None
     names = [(each.__module__, each.__name__) for each in classes]
-    return open_database(options.database, write=write, trust=names, serde=serde)
+    timeout = options.statement_timeout
+    return open_database(
+        options.database, write=write, trust=names, serde=serde, statement_timeout=timeout
+    )
 
 
 def _load(option: str, target: str, kind: type) -> Any:
@@ -84,6 +87,8 @@ def _selection(options: Namespace) -> Selection:
         ids if is_named else None,
         (lambda name: any(fnmatchcase(name, glob) for glob in globs)) if globs else None,
         None if options.since is None else datetime.now(UTC) - options.since,
+        options.shard,
+        may_be_gone="-" in options.thread,
     )
 
 

@@ -94,6 +94,8 @@ def _add_database(add: Callable[..., Any]) -> None:
     add("--quiet", action="store_true", help=text)
     text = "your serializer, for encrypted rows: module.py:attribute or package.module:attribute"
     add("--serde", metavar="M:A", help=text)
+    text = "PostgreSQL: how long one statement may take (default: 1min)"
+    add("--statement-timeout", type=_duration, metavar="TIME", help=text)
 
 
 def _add_key(add: Callable[..., Any]) -> None:
@@ -107,6 +109,10 @@ def _add_selection(add: Callable[..., Any]) -> None:
     add("--thread", action="append", default=[], metavar="GLOB", help=f"{text}input; repeatable")
     text = "only histories that changed within this time, such as 30min, 2h or 3d"
     add("--since", type=_duration, metavar="TIME", help=text)
+    text = "only the third of sixteen shares of the threads, for one of sixteen processes"
+    add("--shard", type=_shard, metavar="3/16", help=text)
+    text = "read at most so many histories a second"
+    add("--rate", type=_positive, metavar="N", help=text)
 
 
 def _add_filters(add: Callable[..., Any]) -> None:
@@ -140,6 +146,17 @@ def _add_repair(add: Callable[..., Any]) -> None:
     add("--trust", action="append", default=[], metavar="M:C", help=text)
 
 
+def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a command; ids of threads may follow an option, as `xargs` puts them."""
+    parser = _parser()
+    options, others = parser.parse_known_args(arguments)
+    if [each for each in others if each.startswith("-")] or not hasattr(options, "shard"):
+        parser.parse_args(arguments)  # says what is wrong
+    else:
+        options.ids += others
+    return options
+
+
 class _Database(argparse.Action):
     """Keeps the path or the URI of a database, which may hold a password, and how it was named."""
 
@@ -168,6 +185,15 @@ def _duration(text: str) -> timedelta:
             f"{quoted(text)}: expected a time such as 90s, 30min, 2h or 3d"
         )
     return timedelta(seconds=int(parts[1]) * _SECONDS[parts[2]])
+
+
+def _shard(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(
+            f"{quoted(text)}: expected the number of a share and of how many, such as 3/16"
+        )
+    return int(number), int(count)
 
 
 def _positive(text: str) -> int:
@@ -199,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # a notebook has streams of its own
             cast("TextIOWrapper", stream).reconfigure(errors="backslashreplace")
-    options = _parser().parse_args(arguments)
+    options = _read(arguments)
     if not view.HAS_RICH:
         say("the commands need rich: pip install 'langgraph-patch[cli]'")
         return _BAD

@@ -120,6 +120,8 @@ def each_of(options: Namespace, items: Iterable[_T], what: str) -> Iterator[_T]:
             yield item
             advance()
             check()
+            if rate := getattr(options, "rate", None):
+                time.sleep(1 / rate)
 
 
 @contextmanager

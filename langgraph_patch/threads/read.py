@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
+from heapq import merge
+from itertools import islice
 from typing import Any, Final, Literal, TypeVar
 
 from langchain_core.messages import BaseMessage
@@ -34,6 +34,7 @@ from langgraph_patch.evidence.superstep import (
 )
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.threads.stores import check_of_thread, server_of, store_of
+from langgraph_patch.threads.stores.tables import Shard, is_in
 
 _T = TypeVar("_T")
 
@@ -89,6 +90,10 @@ class Selection:
         include: A function that takes the id of a thread and returns whether to read it. Default:
             all threads.
         since: Only histories that were written to at this time or later. Default: all.
+        shard: Only a share of the threads: the number of the share, from 1 on, and of how many.
+            Default: all.
+        may_be_gone: Whether a named thread that does not exist is read as one that was deleted.
+            Default: False; then it is an error before anything is read.
 
     Raises:
         OptionError: If one has an invalid value.
@@ -97,6 +102,8 @@ class Selection:
     thread_ids: Iterable[str] | None = None
     include: Callable[[str], bool] | None = None
     since: datetime | None = None
+    shard: Shard | None = None
+    may_be_gone: bool = False
 
     def __post_init__(self) -> None:
         ids: Any = self.thread_ids
@@ -113,6 +120,13 @@ class Selection:
             raise OptionError(
                 f"include={quoted(self.include)}: expected a function of a thread id."
             )
+        if self.shard is not None:
+            is_pair = isinstance(self.shard, tuple) and [*map(type, self.shard)] == [int, int]
+            if not (is_pair and 1 <= self.shard[0] <= self.shard[1]):
+                raise OptionError(
+                    f"shard={quoted(self.shard)}: expected the number of a share and of how many, "
+                    f"such as (3, 16) for the third of sixteen."
+                )
         if self.since is not None:
             if not isinstance(self.since, datetime):
                 raise OptionError(f"since={quoted(self.since)}: expected a datetime.")
@@ -124,36 +138,52 @@ class Selection:
         return self.since is None or written is None or written >= self.since
 
 
-def selected_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) -> list[Address]:
+def selected_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) -> Iterator[Address]:
     """The addresses of the histories of the selected threads, by thread and namespace.
 
     Args:
         saver: The checkpointer.
         selection: Which threads; `since` is not looked at.
 
+    Yields:
+        The addresses, as they are listed. Of a named thread that is gone, its root.
+
     Raises:
-        ThreadError: If one of the named threads does not exist, or the checkpointer cannot list
-            its threads.
+        ThreadError: If one of the named threads does not exist and none may be gone, or the
+            checkpointer cannot list its threads.
     """
-    listed, ids, include = store_of(saver).list_addresses, selection.thread_ids, selection.include
+    include = selection.include
+    for address in _listed(saver, selection):
+        if is_record(address.namespace):
+            continue
+        if include is None or include(address.thread_id):
+            yield address
 
-    def of_thread(thread_id: str) -> list[Address]:
-        addresses: list[Address] = []
-        with suppress(UnicodeEncodeError):  # no database can hold such an id
-            addresses = listed(saver, thread_id)
-        if not addresses:
-            raise ThreadError(f"There is no thread {short(thread_id)}.")
-        return addresses
 
-    found = listed(saver, None) if ids is None else chain.from_iterable(map(of_thread, ids))
-    histories = (each for each in found if not is_record(each.namespace))
-    return [each for each in histories if include is None or include(each.thread_id)]
+def _listed(saver: BaseCheckpointSaver[Any], selection: Selection) -> Iterator[Address]:
+    """All addresses of the selected threads."""
+    listed, ids = store_of(saver).list_addresses, selection.thread_ids
+    if ids is None:
+        yield from listed(saver, None, selection.shard)
+        return
+    named = [each for each in ids if is_in(selection.shard, each)]
+    for start in range(0, len(named), _NAMED):
+        some = named[start : start + _NAMED]
+        found = [*listed(saver, some)]
+        missing = sorted({*some} - {address.thread_id for address in found})
+        if missing and not selection.may_be_gone:
+            raise ThreadError(f"There is no thread {short(missing[0])}.")
+        yield from merge(found, map(Address, missing))
+
+
+_NAMED = 500
+"""How many named threads are listed at once."""
 
 
 def read_each(
     saver: BaseCheckpointSaver[Any],
     selection: Selection,
-    read: Callable[[Address], _T | None],
+    read: Callable[[Address, CheckpointTuple | None], _T | None],
     unreadable: Callable[[Address, str], _T],
 ) -> Iterator[_T]:
     """Read each selected history that later runs read.
@@ -161,23 +191,44 @@ def read_each(
     Args:
         saver: The checkpointer.
         selection: Which threads.
-        read: Returns what is yielded for a history, or None.
+        read: Takes a history and its newest checkpoint, if there is one; returns what is yielded
+            for it, or None.
         unreadable: Returns what is yielded for a history that cannot be read, with the reason.
 
     Raises:
         ThreadError: If one of the named threads does not exist.
         Exception: What a database or a server raises that fails.
     """
-    for address in selected_addresses(saver, selection):
-        if storage.task_of_namespace(address.namespace) is not None:
-            continue
+    addresses = selected_addresses(saver, selection)
+    if selection.thread_ids is not None and not selection.may_be_gone:
+        addresses = iter([*addresses])  # a name that is wrong is said before anything is done
+    for address, saved in _newest_of(saver, addresses):
         try:
-            result = read(address)
+            result = read(address, saved or saver.get_tuple(address.config))
         except Exception as error:  # noqa: BLE001 - what is stored may make every constructor fail
             check_of_thread(error)
             result = unreadable(address, reason_of(error))
         if result is not None:
             yield result
+
+
+def _newest_of(
+    saver: BaseCheckpointSaver[Any], addresses: Iterable[Address]
+) -> Iterator[tuple[Address, CheckpointTuple | None]]:
+    """The histories that later runs read, each with its newest checkpoint if it is read already.
+
+    Where a database is over a network, the newest checkpoints of some histories come at once.
+    """
+    histories = (a for a in addresses if storage.task_of_namespace(a.namespace) is None)
+    read_newest = getattr(store_of(saver), "read_newest", None)
+    while some := [*islice(histories, _BATCH if read_newest else 1)]:
+        found: dict[Address, CheckpointTuple] = read_newest(saver, some) if read_newest else {}
+        for address in some:
+            yield address, found.pop(address, None)
+
+
+_BATCH = 64
+"""How many newest checkpoints are read at once, and so are in memory."""
 
 
 # --- a stored history --------------------------------------------------------------------------
@@ -206,7 +257,21 @@ class StoredHistory:
         Raises:
             ThreadError: If there is no such thread.
         """
-        saved = saver.get_tuple(address.newest.config)
+        return cls.of(saver, address, saver.get_tuple(address.newest.config), messages_key)
+
+    @classmethod
+    def of(
+        cls,
+        saver: BaseCheckpointSaver[Any],
+        address: Address,
+        saved: CheckpointTuple | None,
+        messages_key: str = "messages",
+    ) -> StoredHistory:
+        """The history in a checkpoint that was read.
+
+        Raises:
+            ThreadError: If there is no such thread: nothing was read.
+        """
         if saved is None:
             where = f" in namespace {address.namespace!r}" if address.namespace else ""
             raise ThreadError(f"There is no thread {address.thread_id!r}{where}.")

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from langchain_core.messages import BaseMessage
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph.graphs import runs_after_model
@@ -40,13 +40,16 @@ def scan_threads(
     thread_ids: Iterable[str] | None = None,
     include: Callable[[str], bool] | None = None,
     since: datetime | None = None,
+    shard: tuple[int, int] | None = None,
 ) -> Iterator[ThreadReport]:
     """Report on every thread of a checkpointer, and on every namespace in it that later runs read.
 
     A namespace of one run of a node (`node:<task id>`) is left out: no later run reads it. What an
     agent in it asks is in the report on the graph above.
 
-    A scan makes one query for each history. Older checkpoints are read only if one is damaged.
+    Threads are listed in pages while they are read, in the order of the database: one that appears
+    or goes meanwhile may be in the reports or not. PostgreSQL is asked for 64 histories at once,
+    any other database for one. Older checkpoints are read only if a history is damaged.
 
     Args:
         saver: The checkpointer, synchronous. It is only read. `open_database` opens the one of a
@@ -59,6 +62,8 @@ def scan_threads(
             Other threads are not read. Default: all threads.
         since: Report only on histories that were written to at this time or later. A time without
             a zone is UTC. Default: all times.
+        shard: Report only on a share of the threads, so that several processes share the work:
+            `(3, 16)` is the third of sixteen. A thread is always in the same one. Default: all.
 
     Yields:
         The reports, by thread, and for each thread by namespace. Each report is made when it is
@@ -85,7 +90,8 @@ def scan_threads(
         >>> [str(report) for report in scan_threads(graph.checkpointer)]
         ["'1': damaged - inserted 'wire' 'c1' (unknown)"]
     """
-    return scan_selected(saver, Selection(thread_ids, include, since), messages_key=messages_key)
+    selection = Selection(thread_ids, include, since, shard)
+    return scan_selected(saver, selection, messages_key=messages_key)
 
 
 def scan_selected(
@@ -110,7 +116,7 @@ def scan_selected(
     return read_each(
         checked,
         selection,
-        lambda address: _report(checked, address, selection, repairer),
+        lambda address, saved: _report(checked, address, saved, selection, repairer),
         _unreadable,
     )
 
@@ -120,14 +126,17 @@ def _unreadable(address: Address, reason: str) -> ThreadReport:
 
 
 def _report(
-    saver: BaseCheckpointSaver[Any], address: Address, selection: Selection, repairer: Repairer
+    saver: BaseCheckpointSaver[Any],
+    address: Address,
+    saved: CheckpointTuple | None,
+    selection: Selection,
+    repairer: Repairer,
 ) -> ThreadReport | None:
     """The report on one history; None if it is older than what is asked for."""
-    saved = saver.get_tuple(address.config)
     if saved is None:
         if server_of(saver):  # it would refuse the request
             return ThreadReport(address.thread_id, "", "healthy")  # it has never run
-        return _unreadable(address, "it was deleted during the scan")
+        return _unreadable(address, "there is no such thread: it was deleted meanwhile")
     stored = StoredHistory(saver, saved, repairer.messages_key)
     written = stored.written()
     if not selection.has_time(written):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch.address import Address
 from langgraph_patch.errors import ThreadError
@@ -99,8 +99,10 @@ def find_repairs(
     """
     saver = checked_saver(saver, write=True)
 
-    def planned(address: Address) -> tuple[Address, ThreadRepair] | None:
-        newest = StoredHistory.newest(saver, address)
+    def planned(
+        address: Address, saved: CheckpointTuple | None
+    ) -> tuple[Address, ThreadRepair] | None:
+        newest = StoredHistory.of(saver, address, saved)
         names = address.thread_id, address.namespace
         if newest.is_repair():
             at = replace(address, checkpoint_id=newest.checkpoint_id)

@@ -185,7 +185,7 @@ def test_a_record_is_no_part_of_the_state():
         states = list(talk.graph.get_state_history(THREAD))
         assert {s.config["configurable"]["checkpoint_ns"] for s in states} == {""}
         assert [r.status for r in scan_threads(saver)] == ["healthy"]
-        assert selected_addresses(saver, Selection()) == [Address("1")]
+        assert [*selected_addresses(saver, Selection())] == [Address("1")]
         records = [s for s in saver.list(THREAD) if is_record(names(s))]
         assert [s.metadata["langgraph_patch"] for s in records] == ["once"]
         assert [s.config for s in saver.list(None, filter={"langgraph_patch": "once"})] == [

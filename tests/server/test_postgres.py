@@ -6,6 +6,7 @@ import threading
 import time
 import traceback
 import uuid
+from datetime import timedelta
 
 import ormsgpack
 import psycopg
@@ -17,6 +18,7 @@ from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from psycopg_pool import ConnectionPool
 
 from kit import Agent, calls, results_in
+from langgraph_patch._langgraph import storage
 from langgraph_patch.address import Address
 from langgraph_patch.cli import main
 from langgraph_patch.errors import OptionError, ThreadError
@@ -24,6 +26,7 @@ from langgraph_patch.evidence import recover
 from langgraph_patch.threads import open_database, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.read import Selection, selected_addresses
 from langgraph_patch.threads.stores import postgres as store
+from langgraph_patch.threads.stores import tables
 from support.databases import POSTGRES_TABLES, every_row, execute, open_saver, rows_of
 from support.placeholder_texts import WAITED
 from support.servers import PASSWORD
@@ -123,8 +126,8 @@ def test_the_options_of_a_uri_are_kept_and_the_keys_sorted(postgres, own, cli):
     assert 'relation "checkpoints" does not exist' in cli("scan", own)[2]
     with open_saver(postgres.make()) as saver:
         wanted = fill(saver)
-        assert selected_addresses(saver, Selection()) == wanted
-        assert len(selected_addresses(saver, Selection(["co-op"]))) == 5
+        assert [*selected_addresses(saver, Selection())] == wanted
+        assert len([*selected_addresses(saver, Selection(["co-op"]))]) == 5
 
 
 def crafted(module, name, *args):
@@ -297,6 +300,125 @@ def test_every_name_that_the_queries_call_is_known():
     assert operators <= {*known["operators"]}
 
 
+# --- many threads -------------------------------------------------------------------------------
+
+KINDS = [
+    ("abandoned", "agent"),
+    ("killed", "delta"),
+    ("abandoned", "stateful_child"),
+    ("healthy", "agent"),
+    ("paused", "agent"),
+]
+
+
+def filled(saver):
+    """Threads of several kinds, one of them paused; their histories."""
+    for number, (way, kind) in enumerate(KINDS):
+        stored(way, kind, saver, thread_id=f"t{number}")
+    return [*selected_addresses(saver, Selection())]
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_checkpoints_that_are_read_at_once_are_those_of_the_saver(opened, path, saver):
+    """Equal tuples, for every kind of thread, whoever opened the connection: a private detail."""
+    addresses = filled(saver)
+    with open_database(path) if opened else open_saver(path) as own:
+        found = store.read_newest(own, addresses)
+        assert len(found) == len(addresses) > 5
+        for address in addresses:
+            assert found[address] == own.get_tuple(address.config)
+
+
+@pytest.mark.parametrize("detail", ["SELECT_SQL", "_load_checkpoint_tuple"])
+def test_without_the_private_detail_they_are_read_one_by_one(detail, path, saver, monkeypatch):
+    """The same reports."""
+    filled(saver)
+    with open_database(path) as opened:
+        whole = [str(report) for report in scan_threads(opened)]
+        monkeypatch.setattr(storage, "newest_of_postgres", lambda *_: {})
+        assert [str(report) for report in scan_threads(opened)] == whole
+    monkeypatch.undo()
+    odd = type("Odd", (type(saver),), {detail: None})(saver.conn)
+    assert storage.newest_of_postgres(odd, [Address("t0")]) == {}
+
+
+def test_what_cannot_be_read_is_read_alone(path, saver):
+    """A broken row, one of an old format, one that is gone, an id that no database holds."""
+    addresses = filled(saver)
+    execute(path, "UPDATE checkpoint_blobs SET blob = '\\xc1c1' WHERE thread_id = 't0'")
+    execute(
+        path,
+        "UPDATE checkpoints SET checkpoint = checkpoint || '{\"v\": 3}' WHERE thread_id = 't3'",
+    )
+    saver.delete_thread("t4")
+    found = store.read_newest(saver, [*addresses, Address("\udcff"), Address("\x00")])
+    assert {"t0", "t3", "t4"}.isdisjoint(address.thread_id for address in found)
+    reports = {report.thread_id: report for report in scan_threads(saver)}
+    assert reports["t0"].status == "unreadable"
+    assert reports["t3"].status == "healthy"
+
+
+def test_a_batch_that_takes_too_long_is_halved(path, saver, monkeypatch):
+    """Down to one by one; the reports are the same."""
+    filled(saver)
+    whole, sizes = [str(report) for report in scan_threads(saver)], []
+    read = storage.newest_of_postgres
+
+    def slow(own, addresses):
+        sizes.append(len(addresses))
+        if len(addresses) > 2:
+            own.conn.execute("SET statement_timeout = '20ms'")
+            try:
+                own.conn.execute("SELECT pg_sleep(1)")
+            finally:
+                own.conn.execute("RESET statement_timeout")
+        return read(own, addresses)
+
+    monkeypatch.setattr(storage, "newest_of_postgres", slow)
+    assert [str(report) for report in scan_threads(saver)] == whole
+    assert sizes[0] == len(
+        [a for a in selected_addresses(saver, Selection()) if ":" not in a.namespace]
+    )
+    assert min(sizes) <= 2
+
+
+def test_pages_and_shares(saver, monkeypatch):
+    """A page may end anywhere, and all shares are the whole."""
+    wanted = fill(saver)
+    for size in (1, 3, 80):
+        monkeypatch.setattr(tables, "_PAGE", size)
+        assert [*selected_addresses(saver, Selection())] == wanted
+    shares = [[*selected_addresses(saver, Selection(shard=(n, 3)))] for n in (1, 2, 3)]
+    assert sorted(address for share in shares for address in share) == wanted
+
+
+def test_rights_that_are_missing_are_said_before_the_scan(own, cli):
+    """Of the table and of the right; a repair needs more than a scan."""
+    for right in ("SELECT", "INSERT"):
+        tables_of = ", ".join(POSTGRES_TABLES)
+        execute(own, "DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN")
+        execute(own, f"GRANT {right} ON checkpoints, checkpoint_blobs TO reader")
+        uri = own.replace("postgres:@", "reader@")
+        code, out, err = cli("scan", uri)
+        table = "checkpoint_writes" if right == "SELECT" else "checkpoint_blobs"
+        assert (code, out) == (2, "")
+        assert f"the user may not SELECT in the table '{table}'" in err
+        execute(own, f"GRANT SELECT ON {tables_of} TO reader")
+        assert cli("scan", uri)[0] == 1
+        code, out, err = cli("repair", uri, "--all", "--apply", "--yes", "--min-age", "0")
+        assert (code, out) == (2, "")
+        assert "name a user with SELECT, INSERT, UPDATE" in err
+        execute(own, f"REVOKE ALL ON {tables_of} FROM reader")
+
+
+def test_a_statement_timeout_of_ones_own(own, cli):
+    """It replaces the minute."""
+    with open_database(own, statement_timeout=timedelta(minutes=5)) as opened:
+        [shown] = opened.conn.execute("SHOW statement_timeout").fetchone().values()
+        assert shown == "5min"
+    assert cli("scan", own, "--statement-timeout", "90s")[0] == 1
+
+
 # --- bad input, and passwords --------------------------------------------------------------
 
 MARK = "Zx9secret"
@@ -318,7 +440,7 @@ def test_a_bad_uri_is_one_line_without_its_password(postgres, cli, caplog):
         (f"postgresql://postgres:{MARK}@/postgres?{here}", 'relation "checkpoints" does not exist'),
         (f"postgresql://postgres:{MARK}@/made?{here}", "holds no checkpoint: there is nothing to"),
         (other, "task_path does not exist"),
-        (forbidden.replace("postgres:@", "guest@"), "permission denied"),
+        (forbidden.replace("postgres:@", "guest@"), "the user may not SELECT in the table"),
         (f"postgresql://u:{MARK}/x@127.0.0.1:1/db", "must be %-encoded"),
         (f"postgresql://127.0.0.1:1/{MARK}@h/db", "must be %-encoded"),
         (f"postgresql://u:%zz{MARK}@127.0.0.1/db", "URI cannot be read"),

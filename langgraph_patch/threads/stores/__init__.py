@@ -4,8 +4,9 @@ It has a few functions:
 
 - `open_saver(target, serde, *, write)`: a context manager over a checkpointer that executes
   nothing of what is stored, and raises a `StoreError` where the database fails;
-- `list_addresses(saver, thread_id)`: the addresses of the histories of one thread, or of all for
-  None, by thread and namespace;
+- `list_addresses(saver, thread_ids, shard)`: the addresses of the histories of some threads, or of
+  all for None, by thread and namespace; read in pages where the database can list them;
+- `read_newest(saver, addresses)`, of `postgres`: the newest checkpoints of some histories;
 - `delete_checkpoint(saver, address)`: deletes a checkpoint if it is the newest of its history and
   has no pending writes, and returns whether it did. Nothing can be written in between;
 - `is_failure(chain)`: whether an error, with its causes, is a failure of the database (True) or of
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
@@ -35,7 +37,14 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
 from langgraph_patch._text import quoted
-from langgraph_patch.errors import GraphError, OptionError, ThreadError, chain_of, is_interrupt
+from langgraph_patch.errors import (
+    EvidenceError,
+    GraphError,
+    OptionError,
+    ThreadError,
+    chain_of,
+    is_interrupt,
+)
 from langgraph_patch.threads.stores import other, postgres, server, sqlite
 from langgraph_patch.threads.stores.server import LangGraphServer
 from langgraph_patch.threads.stores.tables import class_names
@@ -55,6 +64,7 @@ def open_database(
     write: bool = False,
     trust: Sequence[tuple[str, str]] = (),
     serde: SerializerProtocol | None = None,
+    statement_timeout: timedelta | None = None,
 ) -> AbstractContextManager[BaseCheckpointSaver[Any]]:
     """Open a database of threads without executing anything in it.
 
@@ -70,13 +80,15 @@ def open_database(
             class). Default: none.
         serde: The serializer of the application, such as one that decrypts. It decides which
             classes are loaded. Default: LangGraph's, which loads only trusted classes.
+        statement_timeout: PostgreSQL: how long one statement may take. Default: a minute.
 
     Raises:
         ThreadError: If there is no such database, or it holds no threads, or it would run code
             when it is read.
         StoreError: If it fails while it is open.
-        OptionError: If it is a PostgreSQL database, and psycopg is not installed; or if the URL of
-            a server holds a user or a password.
+        OptionError: If it is a PostgreSQL database, and psycopg is not installed; if the URL of a
+            server holds a user or a password; or if `statement_timeout` is used for another
+            database.
 
     Examples:
         >>> import tempfile
@@ -106,7 +118,12 @@ def open_database(
             "postgres:// (PostgreSQL), or with http:// or https:// (LangGraph Server), or the "
             "path of a SQLite file."
         )
-    opened: AbstractContextManager[Any] = store.open_saver(target, used, write=write)
+    limits: dict[str, Any] = {}
+    if statement_timeout is not None:
+        if store is not postgres:
+            raise OptionError("statement_timeout is for PostgreSQL only.")
+        limits["statement_timeout"] = statement_timeout
+    opened: AbstractContextManager[Any] = store.open_saver(target, used, write=write, **limits)
     return opened
 
 
@@ -165,7 +182,7 @@ def store_of(saver: BaseCheckpointSaver[Any]) -> ModuleType:
         >>> from langgraph.checkpoint.memory import InMemorySaver
         >>> from langgraph_patch.threads.stores import store_of
         >>> saver = InMemorySaver()
-        >>> store_of(saver).list_addresses(saver, None)
+        >>> [*store_of(saver).list_addresses(saver, None)]
         []
     """
     # Packages of others have such classes too: hence the module.
@@ -181,11 +198,12 @@ def check_of_thread(error: Exception) -> None:
 
     Raises:
         KeyboardInterrupt: If Ctrl-C is among its causes.
-        Exception: The error itself, if the database or the server failed.
+        Exception: The error itself, if the database or the server failed. Of an `EvidenceError`
+            its cause: that a repair can do without the evidence is no advice during an outage.
     """
     chain = [*chain_of(error)]
     if is_interrupt(error):
         raise KeyboardInterrupt from error
     said = (store.is_failure(chain) for *_, store in _STORES)
     if next(each for each in said if each is not None):
-        raise error
+        raise (isinstance(error, EvidenceError) and error.__cause__) or error

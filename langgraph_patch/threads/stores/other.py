@@ -21,7 +21,7 @@ another service for its key gets none for the next thread either.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from traceback import walk_tb
 from types import FrameType
 from typing import Any, NoReturn
@@ -34,12 +34,22 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph_patch._text import brief
 from langgraph_patch.address import Address
 from langgraph_patch.errors import ThreadError, chain_of, is_interrupt
+from langgraph_patch.threads.stores.tables import Shard, is_in
 
 # --- threads -----------------------------------------------------------------------------
 
 
-def list_addresses(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:
-    """The addresses of all checkpoints that a checkpointer lists, of one thread or of all."""
+def list_addresses(
+    saver: BaseCheckpointSaver[Any], thread_ids: Sequence[str] | None, shard: Shard | None = None
+) -> Iterator[Address]:
+    """The addresses of all checkpoints that a checkpointer lists, of some threads or of all."""
+    for thread_id in [None] if thread_ids is None else thread_ids:
+        for address in _listed(saver, thread_id):
+            if is_in(shard, address.thread_id):
+                yield address
+
+
+def _listed(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:
     name, root = type(saver).__name__, Address(thread_id or "")
     config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
     try:

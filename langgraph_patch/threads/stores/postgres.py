@@ -9,18 +9,31 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from typing import Any
 
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch.address import Address
-from langgraph_patch.errors import OptionError, StoreError, ThreadError
+from langgraph_patch.errors import OptionError, StoreError, ThreadError, chain_of
 from langgraph_patch.threads.stores.tables import Tables, class_names, no_checkpoint, not_ordinary
 
 _TABLES = Tables(
-    addresses="SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {}",
+    # PostgreSQL cannot skip the checkpoints of a history; each step looks for the next one.
+    page="""WITH RECURSIVE page AS (
+        (SELECT thread_id, checkpoint_ns, 1 AS place FROM checkpoints WHERE {}
+        ORDER BY thread_id, checkpoint_ns LIMIT 1)
+        UNION ALL SELECT following.*, place + 1 FROM page CROSS JOIN LATERAL (
+            SELECT c.thread_id, c.checkpoint_ns FROM checkpoints AS c
+            WHERE (c.thread_id, c.checkpoint_ns) > (page.thread_id, page.checkpoint_ns)
+            ORDER BY c.thread_id, c.checkpoint_ns LIMIT 1
+        ) AS following WHERE place < {page}
+    ) SELECT thread_id, checkpoint_ns FROM page ORDER BY place""",
+    named="SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints WHERE thread_id IN ({})",
+    after="(thread_id, checkpoint_ns) > (%s, %s)",
+    odd="",
     writes="checkpoint_writes",
     parameter="%s",
     lock=(
@@ -31,6 +44,27 @@ _TABLES = Tables(
     cursor=storage.postgres_cursor,
 )
 list_addresses = _TABLES.list_addresses
+
+
+def read_newest(saver: Any, addresses: Sequence[Address]) -> dict[Address, CheckpointTuple]:
+    """The newest checkpoints of some histories, read at once.
+
+    One that is not there, or cannot be loaded, is left out: it is then read alone. If the statement
+    takes too long, or one of them is the reason that it fails, two halves are read.
+
+    Args:
+        saver: The checkpointer.
+        addresses: The histories.
+    """
+    try:
+        return storage.newest_of_postgres(saver, addresses)
+    except Exception as error:  # of a driver that may not be installed
+        if is_failure([*chain_of(error)]):
+            raise
+    if len(addresses) == 1:
+        return {}
+    middle = len(addresses) // 2
+    return {**read_newest(saver, addresses[:middle]), **read_newest(saver, addresses[middle:])}
 
 
 def delete_checkpoint(saver: Any, address: Address) -> bool:
@@ -67,8 +101,11 @@ _OF_ONE_THREAD = {"QueryCanceled", "ProgramLimitExceeded"}
 _DATABASE = "The PostgreSQL database"
 _NAMES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 
-_LIMITS = "-c row_security=off -c lock_timeout=15s -c statement_timeout=60s"
+_LIMITS = "-c row_security=off -c lock_timeout=15s"
 """A policy that hides rows is an error; nothing is waited for without an end."""
+
+_STATEMENT = timedelta(minutes=1)
+"""How long one statement may take."""
 
 # These use only what is in pg_catalog, whatever the search path of the connection has.
 _SCHEMAS = (
@@ -83,6 +120,8 @@ JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdroppe
 JOIN pg_type t ON t.oid = a.atttypid
 WHERE c.oid = ANY(%s) AND (c.relkind NOT IN ('r', 'p') OR a.attgenerated <> ''
     OR t.typnamespace <> 'pg_catalog'::regnamespace) LIMIT 1"""
+_WITHOUT = """SELECT relname AS name FROM pg_catalog.pg_class WHERE oid = ANY(%s)
+AND NOT pg_catalog.has_table_privilege(oid, %s) ORDER BY 1 LIMIT 1"""
 _FOREIGN = """SELECT n.nspname AS schema, f.name::text, r.rolname AS owner FROM (
     SELECT proname AS name, pronamespace AS schema, proowner AS owner FROM pg_proc
     WHERE proname = ANY(%(functions)s)
@@ -91,7 +130,7 @@ _FOREIGN = """SELECT n.nspname AS schema, f.name::text, r.rolname AS owner FROM 
 ) f JOIN pg_namespace n ON n.oid = f.schema JOIN pg_roles r ON r.oid = f.owner
 WHERE n.nspname = ANY(%(schemas)s) AND NOT r.rolsuper AND r.rolname <> current_user LIMIT 1"""
 _CALLED = {
-    "functions": ["array_agg", "convert_to", "jsonb_each_text"],
+    "functions": ["array_agg", "convert_to", "jsonb_each_text", "unnest"],
     "operators": ["=", "<>", "<", "<=", ">", "->", "->>", "@>"],
 }
 """What the queries of a `PostgresSaver` and of `tables` call by names that may be redefined."""
@@ -99,7 +138,11 @@ _CALLED = {
 
 @contextmanager
 def open_saver(
-    target: str, serde: SerializerProtocol, *, write: bool
+    target: str,
+    serde: SerializerProtocol,
+    *,
+    write: bool,
+    statement_timeout: timedelta = _STATEMENT,
 ) -> Iterator[BaseCheckpointSaver[Any]]:
     """Connect to a database."""
     try:
@@ -111,12 +154,14 @@ def open_saver(
         ) from error
 
     # What is not in a transaction of ours, such as a deletion, is read-only by default.
-    settings = _LIMITS if write else f"{_LIMITS} -c default_transaction_read_only=on"
+    milliseconds = statement_timeout // timedelta(milliseconds=1)
+    settings = f"{_LIMITS} -c statement_timeout={milliseconds}"
+    settings += "" if write else " -c default_transaction_read_only=on"
     with closing(_connection(target, settings, psycopg)) as conn:
         try:
             conn.read_only = not write
             with conn.transaction():
-                _check_postgres(conn)
+                _check_postgres(conn, write=write)
             with conn.transaction():
                 if conn.execute("SELECT FROM checkpoints LIMIT 1").fetchone() is None:
                     raise no_checkpoint(_DATABASE)
@@ -171,9 +216,19 @@ def _connection(uri: str, settings: str, psycopg: Any) -> Any:
     )
 
 
-def _check_postgres(conn: Any) -> None:
-    """Check that what is read are tables, and that no query calls what another role defined."""
+def _check_postgres(conn: Any, *, write: bool) -> None:
+    """Check that what is read are tables, and that no query calls what another role defined.
+
+    Rights that are missing are said before the first thread is read.
+    """
     names = conn.execute(_SCHEMAS).fetchone()
+    rights = ("SELECT", "INSERT", "UPDATE") if write else ("SELECT",)
+    for right in rights:
+        if missing := conn.execute(_WITHOUT, (names["tables"], right)).fetchone():
+            raise ThreadError(
+                f"{_DATABASE}: the user may not {right} in the table {missing['name']!r}: name a "
+                f"user with {', '.join(rights)}."
+            )
     conn.execute("SET LOCAL search_path = pg_catalog")
     if odd := conn.execute(_ODD, (names["tables"],)).fetchone():
         raise not_ordinary(_DATABASE, odd["name"])

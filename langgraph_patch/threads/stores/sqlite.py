@@ -19,9 +19,20 @@ from langgraph_patch.errors import StoreError, ThreadError
 from langgraph_patch.threads.stores.tables import Tables, class_names, no_checkpoint, not_ordinary
 
 _TABLES = Tables(
-    # As bytes: SQLite stores any bytes as text.
-    addresses="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB)
-    FROM (SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {})""",
+    # As bytes: SQLite stores any bytes as text. What is no text comes behind all texts.
+    page="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
+        SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
+        WHERE typeof(thread_id) = 'text' AND typeof(checkpoint_ns) = 'text' AND {}
+        ORDER BY thread_id, checkpoint_ns LIMIT {page}
+    )""",
+    odd="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
+        SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
+        WHERE typeof(thread_id) <> 'text' OR typeof(checkpoint_ns) <> 'text'
+    )""",
+    named="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
+        SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints WHERE thread_id IN ({})
+    )""",
+    after="(thread_id, checkpoint_ns) > (CAST(? AS TEXT), CAST(? AS TEXT))",
     writes="writes",
     parameter="?",
     lock=(),  # one statement is a transaction

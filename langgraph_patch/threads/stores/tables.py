@@ -6,13 +6,35 @@ only. So its tables are queried.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from langgraph_patch.address import Address
 from langgraph_patch.errors import ThreadError
+
+Shard: TypeAlias = tuple[int, int]
+"""A share of all threads: the number of the share, from 1 on, and of how many."""
+
+_PAGE = 500
+"""How many histories are listed by one statement."""
+
+
+def is_in(shard: Shard | None, thread_id: str) -> bool:
+    """Whether a thread is in a share of all threads, which is the same in each version and process.
+
+    Examples:
+        >>> from langgraph_patch.threads.stores.tables import is_in
+        >>> [number for number in (1, 2, 3) if is_in((number, 3), "user-1")]
+        [3]
+    """
+    if shard is None:
+        return True
+    number, count = shard
+    digest = hashlib.sha256(thread_id.encode("utf-8", "surrogateescape")).digest()
+    return int.from_bytes(digest[:4]) % count == number - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,30 +42,66 @@ class Tables:
     """How the tables of one kind of database are queried.
 
     Attributes:
-        addresses: What lists the threads and their namespaces.
+        page: What lists histories in the order of their keys: takes a condition of the first, and
+            `{page}`, how many.
+        named: What lists the histories of some threads: takes the parameters of their ids.
+        after: The condition that a history comes after another one.
+        odd: What lists the histories whose keys are no texts; `""` if there are none.
         writes: The table of pending writes.
         parameter: A parameter of a statement.
         lock: Statements that let nobody write until the transaction ends.
         cursor: Takes the checkpointer; a context manager over a cursor in one transaction.
     """
 
-    addresses: str
+    page: str
+    named: str
+    after: str
+    odd: str
     writes: str
     parameter: str
     lock: Sequence[tuple[str]]
     cursor: Callable[[Any], Any]
 
-    def list_addresses(self, saver: Any, thread_id: str | None) -> list[Address]:
-        """The addresses of one thread, or of all: a thread and a namespace in each row.
+    def list_addresses(
+        self, saver: Any, thread_ids: Sequence[str] | None, shard: Shard | None = None
+    ) -> Iterator[Address]:
+        """The addresses of some threads, or of all, in the order of the database.
 
-        A byte that is not UTF-8 becomes half a character, so that such a thread id does not stop a
-        scan. No query of LangGraph finds a row without an id.
+        They are listed in pages by key, while they are read: each page is a short statement, and
+        none is kept. A byte that is not UTF-8 becomes half a character, so that such a thread id
+        does not stop a scan. No query of LangGraph finds a row without an id.
+
+        Args:
+            saver: The checkpointer.
+            thread_ids: The ids of the threads; None for all.
+            shard: Only the threads of this share. Default: all.
         """
-        where = "" if thread_id is None else f"WHERE thread_id = {self.parameter}"
-        statement = (self.addresses.format(where), *([] if thread_id is None else [(thread_id,)]))
-        with self._rows(saver, statement) as rows:
-            names = (tuple(row.values()) if isinstance(row, Mapping) else row for row in rows)
-            return sorted(Address(_text(t), _text(n)) for t, n in names if None not in (t, n))
+        if thread_ids is not None:
+            ids = [each for each in thread_ids if is_in(shard, each) and _is_text(each)]
+            for start in range(0, len(ids), _PAGE):
+                some = ids[start : start + _PAGE]
+                marks = ", ".join([self.parameter] * len(some))
+                found = self._names(saver, self.named.format(marks), some)
+                yield from sorted(Address(_text(t), _text(n)) for t, n in found)
+            return
+        condition, last = "TRUE", list[Any]()
+        while True:
+            page = self._names(saver, self.page.format(condition, page=_PAGE), last)
+            for thread_id, namespace in page:
+                address = Address(_text(thread_id), _text(namespace))
+                if is_in(shard, address.thread_id):
+                    yield address
+            if len(page) < _PAGE:
+                break
+            condition, last = self.after, [*page[-1]]
+        odd = self._names(saver, self.odd, []) if self.odd else []
+        yield from sorted(Address(_text(t), _text(n)) for t, n in odd if is_in(shard, _text(t)))
+
+    def _names(self, saver: Any, statement: str, values: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """The thread id and the namespace of each row."""
+        with self._rows(saver, (statement, values)) as rows:
+            names = [tuple(row.values()) if isinstance(row, Mapping) else row for row in rows]
+        return [(t, n) for t, n in names if None not in (t, n)]
 
     def delete_checkpoint(self, saver: Any, address: Address) -> bool:
         """Delete a checkpoint if it is the newest of its history and has no pending writes."""
@@ -71,6 +129,11 @@ AND NOT EXISTS (
     AND w.checkpoint_ns = c.checkpoint_ns AND w.checkpoint_id = c.checkpoint_id
 ) RETURNING 1"""
 """Blobs stay: other checkpoints, such as those of a fork, may use the same version of a channel."""
+
+
+def _is_text(thread_id: str) -> bool:
+    """Whether a database can hold such an id: half a character has no bytes."""
+    return not any("\ud800" <= character <= "\udfff" for character in thread_id)
 
 
 def _text(value: Any) -> str:

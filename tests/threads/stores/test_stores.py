@@ -18,12 +18,12 @@ def test_histories_are_listed_once_and_sorted(kind, saver):
     """Of all threads and of one; the empty id and ids of any script are ids like others."""
     own = InMemorySaver() if kind == "memory" else saver
     wanted = fill(own)
-    assert selected_addresses(own, Selection()) == wanted
+    assert [*selected_addresses(own, Selection())] == wanted
     for name in ("", "線程", "'; DROP TABLE checkpoints; --"):
-        listed = selected_addresses(own, Selection([name]))
+        listed = [*selected_addresses(own, Selection([name]))]
         assert listed == [each for each in wanted if each.thread_id == name]
     with pytest.raises(ThreadError, match="There is no thread 'no such thread'"):
-        selected_addresses(own, Selection(["no such thread"]))
+        [*selected_addresses(own, Selection(["no such thread"]))]
 
 
 def test_ids_that_no_thread_can_have_stop_no_listing(path, saver):
@@ -35,7 +35,7 @@ def test_ids_that_no_thread_can_have_stop_no_listing(path, saver):
     for value in ("NULL", f"'{'x' * 100_000}'"):
         into = f"INSERT INTO checkpoints (thread_id, {columns})"
         execute(path, f"{into} SELECT {value}, {columns} FROM checkpoints WHERE thread_id = '1'")  # noqa: S608 - our names
-    assert [len(each.thread_id) for each in selected_addresses(saver, Selection())] == [1, 100_000]
+    assert [len(a.thread_id) for a in selected_addresses(saver, Selection())] == [1, 100_000]
 
 
 def test_a_checkpointer_of_the_same_name_is_not_taken_for_langgraphs():
@@ -43,7 +43,7 @@ def test_a_checkpointer_of_the_same_name_is_not_taken_for_langgraphs():
     for name in ("SqliteSaver", "PostgresSaver"):
         other = type(name, (BaseCheckpointSaver,), {})()
         with pytest.raises(ThreadError, match=f"{name} cannot list its threads .*thread_ids="):
-            selected_addresses(other, Selection())
+            [*selected_addresses(other, Selection())]
         with pytest.raises(ThreadError, match=f"{name} cannot delete single checkpoints"):
             store_of(other).delete_checkpoint(other, Address("1", "", "a"))
 
