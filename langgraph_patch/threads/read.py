@@ -436,8 +436,13 @@ def _tasks_of(step: Superstep) -> Sequence[Task]:
 
 
 def age_of(written: datetime | None) -> float:
-    """The seconds since a checkpoint was written; 0 if that is not known."""
-    return max(0.0, (datetime.now(UTC) - written).total_seconds()) if written else 0.0
+    """The seconds since a checkpoint was written; 0 if that is not known, or lies ahead."""
+    return max(0.0, -seconds_ahead(written))
+
+
+def seconds_ahead(written: datetime | None) -> float:
+    """How far the time of a checkpoint is ahead of this machine's clock; 0 if it is not known."""
+    return (written - datetime.now(UTC)).total_seconds() if written else 0.0
 
 
 def _checked_messages(value: Any) -> list[BaseMessage]:

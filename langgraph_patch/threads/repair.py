@@ -44,7 +44,7 @@ from langgraph_patch.history.comparing import are_equal
 from langgraph_patch.history.patch import changes_history
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.history.reading import read_history
-from langgraph_patch.threads.read import MARK, StoredHistory, age_of, checked_address
+from langgraph_patch.threads.read import MARK, StoredHistory, age_of, checked_address, seconds_ahead
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
 from langgraph_patch.threads.stores import checked_saver, server_of, store_of
 
@@ -237,10 +237,12 @@ def _check_due(base: StoredHistory, patch: Patch, on_pause: OnPause, min_age: fl
         ends = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
         raise Stopped("paused", ends) if activity else Stopped("healthy")
     if (age := age_of(base.written())) < min_age:
+        ahead = seconds_ahead(base.written())
+        clocks = f" (its time is {ahead:.0f} s ahead of this machine's: one clock is wrong)"
         raise Stopped(
             "young",
-            f"its newest checkpoint is {age:.0f} s old and a tool may be running: wait until it is "
-            f"{min_age:.0f} s old, or lower the minimum age",
+            f"its newest checkpoint is {age:.0f} s old{clocks if ahead > 1 else ''} and a tool may "
+            f"be running: wait until it is {min_age:.0f} s old, or lower the minimum age",
         )
 
 

@@ -198,7 +198,9 @@ def test_a_young_thread_may_have_a_tool_running(path, saver):
         ("2020-01-01T00:00:00", "repaired"),
     ):
         changed(saver, ts=ts)
-        assert repair_thread(saver, thread()).outcome == outcome
+        repair = repair_thread(saver, thread())
+        assert repair.outcome == outcome
+        assert ("one clock is wrong" in str(repair)) == ("2999" in ts)
 
 
 def test_the_options_of_a_patch_reach_it(saver):

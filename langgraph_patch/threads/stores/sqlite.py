@@ -100,10 +100,17 @@ def open_saver(
             _check_sqlite(conn, target, write=write)
             yield (SqliteSaver if write else ReadSaver)(conn, serde=serde)
     except sqlite3.Error as error:
-        raise StoreError(
-            f"{target!r}: {error}. Is it the SQLite database that LangGraph writes to, and does no "
-            f"other process lock it? A damaged file is recovered with `sqlite3 FILE .recover`."
-        ) from error
+        raise StoreError(f"{target!r}: {error}. {_advice(error)}") from error
+
+
+def _advice(error: BaseException) -> str:
+    """What to do where the file cannot be read or written."""
+    if "full" in str(error):
+        return "Free space on its disk, then run the same command: what was done stays."
+    return (
+        "Is it the SQLite database that LangGraph writes to, and does no other process lock it? A "
+        "damaged file is recovered with `sqlite3 FILE .recover`."
+    )
 
 
 def _mode_of(path: Path, *, write: bool) -> str:

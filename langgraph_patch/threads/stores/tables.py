@@ -28,7 +28,7 @@ def is_in(shard: Shard | None, thread_id: str) -> bool:
     Examples:
         >>> from langgraph_patch.threads.stores.tables import is_in
         >>> [number for number in (1, 2, 3) if is_in((number, 3), "user-1")]
-        [3]
+        [2]
     """
     if shard is None:
         return True
