@@ -12,7 +12,7 @@ import sys
 from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -45,6 +45,10 @@ def _open(
     options: Namespace, *, write: bool = False
 ) -> AbstractContextManager[BaseCheckpointSaver[Any]]:
     trust: Sequence[str] = getattr(options, "trust", ())
+    if options.database.startswith(_SAVER):
+        if trust or options.serde or options.statement_timeout:
+            raise OptionError("--trust, --serde and --statement-timeout are for databases only.")
+        return _own_saver(options.database, write=write)
     if trust and options.serde:
         raise OptionError("--trust is not used with --serde: it decides which classes are loaded.")
     classes = [_load("--trust", each, type) for each in trust]
@@ -54,6 +58,19 @@ def _open(
     return open_database(
         options.database, write=write, trust=names, serde=serde, statement_timeout=timeout
     )
+
+
+_SAVER = "saver:"
+"""How a database begins that is a checkpointer of the user's own."""
+
+
+@contextmanager
+def _own_saver(location: str, *, write: bool) -> Iterator[BaseCheckpointSaver[Any]]:
+    """The checkpointer that a function of the user makes; this runs its code."""
+    made = _load(_SAVER, location.removeprefix(_SAVER), object)
+    made = made() if callable(made) else made
+    with made if isinstance(made, AbstractContextManager) else nullcontext(made) as saver:
+        yield checked_saver(saver, write=write)
 
 
 def _load(option: str, target: str, kind: type) -> Any:

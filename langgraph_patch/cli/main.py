@@ -10,6 +10,8 @@ DB is one of:
                             or from a service file
   http://host:port          a LangGraph Server, for scan and show; keys and headers come from
                             LANGGRAPH_API_KEY and LANGGRAPH_HEADERS
+  saver:module.py:function  any other checkpointer: what your function returns, a checkpointer or a
+                            context manager of one; or package.module:function
   env:NAME                  the environment variable NAME holds one of these
 Every user of this machine can see a password on the command line (ps): use one of the others.
 

@@ -386,7 +386,10 @@ def next_command(options: Namespace, name: str, ids: Sequence[str] = ()) -> str:
         name: The next command.
         ids: The ids of its threads. Default: the selection of this command.
     """
-    is_shown = options.named.startswith("env:") or database_name(options.named) == options.named
+    is_shown = (
+        options.named.startswith(("env:", "saver:"))
+        or database_name(options.named) == options.named
+    )
     ids = ids or options.ids
     parts = [each if each == one_line(each) and each[:1] != "-" else "THREAD" for each in ids]
     if not ids:

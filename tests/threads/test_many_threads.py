@@ -207,6 +207,50 @@ def test_a_rate_waits_between_histories(path, saver, cli, monkeypatch):
     assert waited == [0.02] * 3
 
 
+OWN = """
+from contextlib import contextmanager
+from langgraph.checkpoint.sqlite import SqliteSaver
+
+def opened():
+    return SqliteSaver.from_conn_string({path!r})
+
+with opened() as one:
+    pass
+
+def made():
+    import sqlite3
+    return SqliteSaver(sqlite3.connect({path!r}, check_same_thread=False))
+
+def wrong():
+    return 7
+
+def fails():
+    raise ValueError("no such service")
+"""
+
+
+def test_a_checkpointer_of_ones_own(path, saver, cli, tmp_path):
+    """What a function returns: a context manager or a checkpointer; `next` commands name it too."""
+    stored("abandoned", saver=saver)
+    module = tmp_path / "own.py"
+    module.write_text(OWN.format(path=str(path)))
+    for name in ("opened", "made"):
+        code, out, err = cli("scan", f"saver:{module}:{name}")
+        assert (code, "damaged" in out) == (1, True)
+        assert f"langgraph-patch show saver:{module}:{name} 1" in err
+    done = cli("repair", f"saver:{module}:opened", "1", "--apply", "--yes", "--min-age", "0")
+    assert (done[0], "repaired" in done[1]) == (0, True)
+    for name, text in {
+        "wrong": "expected a checkpointer",
+        "fails": "no such service",
+        "nope": "cannot be loaded",
+    }.items():
+        code, _, err = cli("scan", f"saver:{module}:{name}")
+        assert (code, text in err) == (2, True), err
+    code, _, err = cli("scan", f"saver:{module}:made", "--serde", "x:y")
+    assert (code, "for databases only" in err) == (2, True)
+
+
 def test_a_statement_timeout_is_for_postgresql(path, saver, cli):
     """An error where nothing could keep it."""
     stored("abandoned", saver=saver)
