@@ -308,15 +308,16 @@ def pair(
     by_key = [(key, group) for own in groups.values() for key, group in own.items()]
     for names_call in (True, False):
         some = [group for key, group in by_key if isinstance(key, str) is names_call]
-        for group in some:
+        for group in (each for each in some if each.results):
             _assign(_free(group.calls), group.results, group.names)
-        for group in some:
+        for group in (each for each in some if each.early):
             free = _free(group.calls)
             own_names = {paired.label for paired in free}
             early = [s for s in group.early if s.label in (None, *own_names) or "" in own_names]
             _assign(free, early, own_names)
     for _, group in by_key:
-        _pair_in_order(group.calls, group.placeholders, group.names)
+        if group.placeholders:
+            _pair_in_order(group.calls, group.placeholders, group.names)
 
 
 def _forget_names(
@@ -436,6 +437,8 @@ def _assign(
 ) -> None:
     """Pair results with calls of one message if there are enough of them (rules 2 and 3)."""
     left = [stored for stored in results if stored.call_index is None]
+    if not left:
+        return
     by_label, named = _by_label(calls), _by_label(left)
     if len(by_label) > 1:
         for label, own in by_label.items():
