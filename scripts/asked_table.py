@@ -1,8 +1,8 @@
 """Print what happens to threads with a picture, an order of roles or an end that is refused.
 
-As Markdown, for each state and each server: how many requests each of four turns took, without and
-with the package; `-` is a turn that was refused. Needs the integrations:
-`python scripts/asked_table.py [PLACE]`.
+As Markdown, for each state and each server: how many requests each of four turns took; in bold,
+where the turn is refused without the package. `-` is a turn that is refused with it too. Needs the
+integrations: `python scripts/asked_table.py [PLACE]`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ HEAD = f"| what the thread has | {' | '.join(SERVERS)} |"
 
 
 def cell(state: str, server: str, place: str) -> str:
-    """Four turns of a thread, bare and patched; one number if there is no difference."""
+    """Four turns of a thread, with those in bold that are refused without the package."""
     bare, patched = (
         "".join(map(str, turns(each, server, state))).replace("0", "-") for each in ("bare", place)
     )
-    return bare if bare == patched else f"{bare} → {patched}"
+    bold = "".join(
+        f"**{one}**" if other == "-" else one for one, other in zip(patched, bare, strict=True)
+    )
+    return bold.replace("****", "")
 
 
 def row(state: str, place: str = "create_agent") -> str:
