@@ -4,6 +4,8 @@ import json
 import shlex
 import subprocess
 import sys
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -258,3 +260,9 @@ def test_a_statement_timeout_is_for_postgresql(path, saver, cli):
     assert (code, "statement_timeout is for PostgreSQL only" in err) == (2, True)
     with open_database(path) as opened:
         assert [report.status for report in scan_threads(opened)] == ["damaged"]
+    for wrong in (5, timedelta(0), "1min"):
+        with pytest.raises(OptionError, match="expected a timedelta above 0"):
+            open_database("postgresql://h/d", statement_timeout=wrong)
+    for target in (None, Path("threads.sqlite"), b"x"):
+        with pytest.raises(OptionError, match="the URI of a database, as a text"):
+            open_database(target)

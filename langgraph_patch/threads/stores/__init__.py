@@ -86,9 +86,9 @@ def open_database(
         ThreadError: If there is no such database, or it holds no threads, or it would run code
             when it is read.
         StoreError: If it fails while it is open.
-        OptionError: If it is a PostgreSQL database, and psycopg is not installed; if the URL of a
-            server holds a user or a password; or if `statement_timeout` is used for another
-            database.
+        OptionError: If `target` is no text; if it is a PostgreSQL database, and psycopg is not
+            installed; if the URL of a server holds a user or a password; or if `statement_timeout`
+            is no `timedelta` above 0, or is used for another database.
 
     Examples:
         >>> import tempfile
@@ -110,6 +110,11 @@ def open_database(
         ['damaged']
         >>> folder.cleanup()
     """
+    if not isinstance(target, str):
+        raise OptionError(
+            f"{quoted(target)} is a {type(target).__name__}: expected the path of a SQLite file or "
+            f"the URI of a database, as a text. A path: str(path)."
+        )
     used = serde or JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
     store = next(store for begins, _, store in _STORES if target.startswith(begins))
     if store is sqlite and not sqlite.is_path(target):
@@ -122,6 +127,10 @@ def open_database(
     if statement_timeout is not None:
         if store is not postgres:
             raise OptionError("statement_timeout is for PostgreSQL only.")
+        if not isinstance(statement_timeout, timedelta) or statement_timeout <= timedelta(0):
+            raise OptionError(
+                f"statement_timeout={quoted(statement_timeout)}: expected a timedelta above 0."
+            )
         limits["statement_timeout"] = statement_timeout
     opened: AbstractContextManager[Any] = store.open_saver(target, used, write=write, **limits)
     return opened
