@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ from langchain_core.messages import (
 )
 from langchain_openai import ChatOpenAI
 
+from langgraph_patch import patch_model
 from langgraph_patch.graph.refusal import is_refusal, refusal_text
-from support.provider_server import INTEGRATIONS, Answer, ProviderServer
+from support.provider_server import INTEGRATIONS, Answer, ProviderServer, Turn
 from support.refused import FOUND, SEARCH, claude
 
 NOWHERE = "http://127.0.0.1:9"
@@ -142,3 +144,43 @@ def test_an_error_of_an_answer_is_none():
         error = error_of(server.model)
     assert isinstance(error, ValueError)
     assert not is_refusal(error)
+
+
+# --- a picture that a provider refuses ----------------------------------------------------------
+
+SEEN = AIMessage("A cat.", id="a1")
+PICTURE = HumanMessage(
+    [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image", "base64": "YmFk", "mime_type": "image/png"},
+    ],
+    id="h1",
+)
+SENTENCES = {
+    "Anthropic": "messages.0.content.1.image.source.base64.data: Could not process image",
+    "Gemini": "Unable to process input image. Please retry or report",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_a_picture_is_left_out_where_the_provider_says_so(name, way):
+    """By the real SDKs: the second request has a text in its place, and is answered."""
+    refused = Answer(400, SENTENCES.get(name, "You uploaded an unsupported image."))
+    with ProviderServer(INTEGRATIONS[name], refused, Turn(["A cat, ", "I said."])) as server:
+        model = patch_model(server.model)
+        history = [PICTURE, SEEN, HumanMessage("And now?")]
+
+        async def read() -> str:
+            return "".join([chunk.text async for chunk in model.astream(history)])
+
+        answer = (
+            asyncio.run(read())
+            if way == "astream"
+            else "".join(chunk.text for chunk in model.stream(history))
+        )
+    assert answer == "A cat, I said."
+    first, second = map(json.dumps, server.requests)
+    assert "YmFk" in first
+    assert "YmFk" not in second
+    assert "not sent, because the provider refused the request" in second
