@@ -14,7 +14,7 @@ What stands in the newest human message is never taken: the model would answer w
 what it is asked about. The message after the next one heals the thread.
 
 The laws (`tests/history/test_asked_form.py`): texts of humans, calls and results stay word for
-word; it is idempotent, pure and linear.
+word; it is pure and linear, and idempotent where all media are taken.
 """
 
 from __future__ import annotations
