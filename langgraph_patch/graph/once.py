@@ -136,7 +136,7 @@ class Once:
             config: The config of its task.
 
         Raises:
-            StartedError: If a call of the task was answered and has ended.
+            StartedError: If a call of the task was answered and has ended, failed, or still runs.
         """
         message = self._message(state)
         if message is None or len(message.tool_calls) == 1 or not Run(config).may_be_answered:
@@ -144,9 +144,12 @@ class Once:
         for each in message.tool_calls:
             if (call := self.call(each, state, config)) is not None:
                 saved = yield from call_method(call.saver, "get_tuple", call.record.config)
-                if any(claim.value.get("answered") for claim in claims_in(saved) or ()):
+                claims = claims_in(saved) or ()
+                is_over = any(claim.value.get("answered") for claim in claims)
+                # A call that failed or still runs is refused before it takes its own answer.
+                if is_over or (claims and claims[-1].word in (None, "failed")):
                     raise call.refused(
-                        "has ended after an answer, and all calls of its message run as one task, "
+                        "was answered or has begun, and all calls of its message run as one task, "
                         "in which another call would take this answer. "
                         "with_patching(..., record=True) gives each call a task of its own."
                     )

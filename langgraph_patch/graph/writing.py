@@ -166,7 +166,8 @@ class NodeOutput:
             id(message): message
             for key in histories
             for message in self.messages(key)
-            if not isinstance(message, RemoveMessage) and message.id not in known
+            # LangGraph also takes a dict, a tuple or a text as a message: such a one has no id.
+            if not isinstance(message, RemoveMessage) and getattr(message, "id", None) not in known
         }
         return next(iter(new.values())) if len(new) == 1 else None
 

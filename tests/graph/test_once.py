@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import threading
 from typing import Annotated
@@ -17,7 +18,9 @@ from langchain.agents.middleware import (
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
-from langgraph.prebuilt import ToolNode
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 from typing_extensions import TypedDict
 
@@ -467,6 +470,43 @@ def test_an_answer_that_was_used_does_not_go_to_another_call():
     assert talk.run(None) == REFUSED
     assert talk.say() is None
     assert len(talk.bank.paid) == 1
+
+
+@pytest.mark.parametrize("work", [0, 0.2])
+def test_the_answer_to_a_call_that_failed_or_still_runs_does_not_go_to_another_call(work):
+    """A yes to the first one is no yes to the second one, to which a human says no."""
+    paid = []
+
+    @tool
+    async def pay(amount: int) -> str:
+        """Pay, if a human agrees."""
+        if interrupt(f"pay {amount}?") != "yes":
+            return "declined"
+        paid.append(amount)
+        if amount == 5:
+            await asyncio.sleep(work)
+            raise ValueError("bank down")
+        return "paid"
+
+    async def main():
+        model = StrictModel(script=[calls(("pay", {"amount": 5}), ("pay", {"amount": 6}))])
+        builder = StateGraph(MessagesState)
+        builder.add_node("model", lambda s: {"messages": [model.invoke(s["messages"])]})
+        builder.add_node("tools", ToolNode([pay], handle_tool_errors=False))
+        builder.add_edge(START, "model").add_conditional_edges("model", tools_condition)
+        builder.add_edge("tools", "model")
+        graph = with_patching(builder.compile(checkpointer=InMemorySaver()), once=["pay"])
+        await graph.ainvoke({"messages": [("user", "pay")]}, THREAD)
+        errors = []
+        for answer in ("yes", "no"):
+            try:
+                await graph.ainvoke(Command(resume=answer), THREAD)
+            except (StartedError, ValueError) as error:
+                errors.append(error)
+        return errors
+
+    assert isinstance(asyncio.run(main())[-1], StartedError)
+    assert paid == [5]
 
 
 def test_a_call_beside_one_that_asks_in_a_plain_tool_node():

@@ -102,6 +102,27 @@ def test_what_can_be_stored_is_stored_with_the_answer(place, way, caplog):
     assert contents(graph)[-2:] == ["3", "done"]
 
 
+@pytest.mark.parametrize("said", [("ai", "sorry"), {"role": "ai", "content": "sorry"}, "sorry"])
+def test_a_node_whose_model_failed_may_return_what_langgraph_takes_as_a_message(said):
+    """A dict, a tuple and a text are messages, too."""
+
+    def busy(messages):
+        raise RefusedError("too many requests")
+
+    model = RefusingModel(rule=busy)
+
+    def node(state):
+        try:
+            return {"messages": [model.invoke(state["messages"])]}
+        except RefusedError:
+            return {"messages": [said]}
+
+    builder = StateGraph(MessagesState).add_node("model", node).add_edge(START, "model")
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    WAYS["invoke"](graph, say(), CONFIG)
+    assert contents(graph) == ["2", "sorry"]
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", PATCHED)
 def test_the_plain_form_is_for_one_request(place, way):
