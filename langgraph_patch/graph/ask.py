@@ -103,6 +103,11 @@ def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | Non
             output = yield sent if guard is None else guarded(guard, sent)
         except (Exception, RefusedAgainError) as error:  # noqa: BLE001 - raised below, if it stays
             failed = yield from _next_form(attempts, _refusal_of(error, guard), guard)
+        except BaseExceptionGroup as group:  # a `TaskGroup` that carries what a guard raised
+            refusal = _refusal_of(group, guard)
+            if refusal is group:
+                raise
+            failed = yield from _next_form(attempts, refusal, guard)
         else:
             attempts.report()
             return output, guard
@@ -111,10 +116,13 @@ def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | Non
 
 
 def _refusal_of(error: BaseException, guard: TruncationGuard | None) -> BaseException:
-    """The error of a request; what ended it, if its guard did."""
-    if isinstance(error, RefusedAgainError) and error.guard is guard:
-        return error.refusal
-    return error
+    """The error of a request; what ended it, if its guard did, also if it is only carried."""
+    ended = [
+        each.refusal
+        for each in carried_by(error)
+        if isinstance(each, RefusedAgainError) and each.guard is guard
+    ]
+    return ended[0] if ended and len(ended) == len(carried_by(error)) else error
 
 
 def _next_form(

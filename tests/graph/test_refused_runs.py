@@ -102,6 +102,24 @@ def test_what_can_be_stored_is_stored_with_the_answer(place, way, caplog):
     assert contents(graph)[-2:] == ["3", "done"]
 
 
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_group_of_requests_that_are_all_refused_ends_with_an_exception(samples):
+    """A retry in a `TaskGroup` is ended by the guard, whose error no server catches."""
+    model = RefusingModel(rule=lambda _: "refused for ever")
+    retried = model.with_retry(stop_after_attempt=2, wait_exponential_jitter=False)
+
+    async def node(state):
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(retried.ainvoke(state["messages"])) for _ in range(samples)]
+        return {"messages": [asked[0].result()]}
+
+    builder = StateGraph(MessagesState).add_node("model", node).add_edge(START, "model")
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    thread(graph, SILENT)
+    with pytest.raises((ExceptionGroup, RefusedError)):
+        asyncio.run(graph.ainvoke(say(), CONFIG))
+
+
 @pytest.mark.parametrize("said", [("ai", "sorry"), {"role": "ai", "content": "sorry"}, "sorry"])
 def test_a_node_whose_model_failed_may_return_what_langgraph_takes_as_a_message(said):
     """A dict, a tuple and a text are messages, too."""
