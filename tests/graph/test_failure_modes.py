@@ -165,7 +165,9 @@ def test_a_call_beside_a_handoff(kind: str, expected: str, made: Any, *, asynchr
     it = patched(it, recover=kind != "react_v1")
     it.say("go")
     handed = HANDOVER if made[0] == MAIL else HANDOVER.replace("c2", "c1")
-    assert sorted(lines(it.history)[2:4]) == sorted([expected, handed])
+    # The handoff ends the superstep: on a busy machine before the mail's result is recorded.
+    known = [expected, LOST.replace("c1", expected[5:7])]
+    assert sorted(lines(it.history)[2:4]) in [sorted([text, handed]) for text in known]
     assert lines(it.history)[4:] == ["ai: bob here"]
     assert validate_messages(it.history) == []
     assert it.desk.did == {"mail bob": 1}
