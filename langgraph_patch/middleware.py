@@ -294,18 +294,9 @@ class _AgentRequest(Request):
         return IORequest(lambda: self.handler(self.asked), lambda: self.handler(self.asked))
 
     def corrected(self, output: Any, guard: TruncationGuard) -> ModelResponse[Any]:
-        """The response without truncated calls.
-
-        It has a placeholder for each incomplete call beside complete ones: otherwise `create_agent`
-        answers them before the next model call, with a text of its own.
-        """
+        """The response without truncated calls."""
         response = ModelResponse(result=[output]) if isinstance(output, AIMessage) else output
-        result = guard.unfinished.corrected(response.result, [_HISTORY])
-        last = result[-1] if result else None
-        if isinstance(last, AIMessage) and last.tool_calls and last.invalid_tool_calls:
-            closed = self.repairer.closed([*self._history, last], leaves_open=True)
-            result = [*result, *new_messages(closed)]
-        return replace(response, result=result)
+        return replace(response, result=guard.unfinished.corrected(response.result, [_HISTORY]))
 
     def message(self, output: ModelResponse[Any]) -> BaseMessage | None:
         """The last message of the response."""

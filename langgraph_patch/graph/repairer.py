@@ -277,15 +277,9 @@ class Repairer:
 
     # --- calls that the model did not finish writing --------------------------------------
 
-    def closed(self, messages: Sequence[BaseMessage], *, leaves_open: bool = False) -> Patch:
-        """The repair of calls that were made in this superstep: no checkpoint has them.
-
-        Args:
-            messages: The history.
-            leaves_open: Whether complete calls at its end stay without a result. Default: False.
-        """
-        reading = read_history(messages, leaves_open=leaves_open)
-        return patch_reading(reading, placeholder=self.placeholder)
+    def closed(self, messages: Sequence[BaseMessage]) -> Patch:
+        """The repair of calls that were made in this superstep: no checkpoint has them."""
+        return patch_reading(read_history(messages), placeholder=self.placeholder)
 
 
 def write_repairs(

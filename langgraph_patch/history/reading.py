@@ -31,9 +31,21 @@ from functools import cached_property
 from itertools import count, takewhile
 from typing import TypeAlias, TypeVar
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 
-from langgraph_patch.history.calls import Call, computer_call_ids, is_complete, read_calls
+from langgraph_patch.history.calls import (
+    UNFINISHED,
+    Call,
+    computer_call_ids,
+    is_complete,
+    read_calls,
+)
 from langgraph_patch.history.fields import corrected
 from langgraph_patch.history.placeholders import is_client_fake, is_placeholder, look_again_from
 from langgraph_patch.history.results import Result, read_results
@@ -477,16 +489,19 @@ def _pair_in_order(
 def _note_what_follows(calling: CallingMessage, reading: Reading, *, leaves_open: bool) -> None:
     """Note where the results of a message end, and which of its calls stay open there.
 
-    Never one with incomplete arguments: nothing that runs next may run it.
+    An approval that finds a placeholder behind the message of a model asks nobody. So an invalid
+    call stays, too. One that is listed, and not complete, does not: what runs next would run it.
     """
     following = range(calling.index + 1, len(reading.messages))
     calling.end = next((k for k in following if _separates(k, calling, reading)), following.stop)
-    others = (reading.messages[k] for k in range(calling.end, following.stop))
-    speaker = next((m for m in others if isinstance(m, HumanMessage | AIMessage)), None)
+    others = range(calling.end, following.stop)
+    others_read = (reading.messages[k] for k in others)
+    speaker = next((m for m in others_read if isinstance(m, HumanMessage | AIMessage)), None)
     calling.human_follows = isinstance(speaker, HumanMessage)
+    is_left = leaves_open and all(isinstance(reading.messages[k], SystemMessage) for k in others)
     for paired in calling.calls:
-        is_left = leaves_open and calling.end == following.stop
-        paired.stays_open = is_left and paired.answer is None and is_complete(paired.call)
+        may_stay = is_complete(paired.call) or paired.call.source in UNFINISHED
+        paired.stays_open = is_left and paired.answer is None and may_stay
 
 
 def _separates(index: int, calling: CallingMessage, reading: Reading) -> bool:

@@ -71,7 +71,8 @@ def test_calls_at_the_end_are_left_to_what_runs_next():
     assert [change.defect for change in patch.changes] == ["dangling"]
     assert defects(history) == ["dangling", "dangling"]
     assert not patched(history[2:])
-    assert patched([*history[2:], SystemMessage("s")])
+    assert not patched([*history[2:], SystemMessage("s")])
+    assert patched([*history[2:], H("x")])
 
 
 def test_a_message_with_an_open_and_an_unlisted_call_stays_as_it_is():
@@ -80,9 +81,7 @@ def test_a_message_with_an_open_and_an_unlisted_call_stays_as_it_is():
     assert not patched([AIMessage([block])])
     assert not patched([AIMessage([block], tool_calls=[call_of("t", "c 2")])])
     invalid = with_field(ai("c 1"), invalid_tool_calls=[invalid_of("{", "c 0")])
-    stays, answer = patched([invalid]).messages
-    assert stays is invalid
-    assert answer.tool_call_id == "c 0"
-    first, second, third = repaired([stays, answer, result("r", "c 1")])
+    assert not patched([invalid])
+    first, second, third = repaired([invalid, result("r", "c 1")])
     assert [call["id"] for call in first.tool_calls] == ["c 1", "c 0"]
-    assert (second, third) == (made_of_malformed("c 0", "{"), result("r", "c 1"))
+    assert (second, third) == (result("r", "c 1"), made_of_malformed("c 0", "{"))

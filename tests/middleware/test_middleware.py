@@ -19,7 +19,7 @@ from langgraph.types import Command
 from pydantic import BaseModel
 
 from kit import Agent, DeltaChannel, _messages_delta_reducer, calls, streamed
-from langgraph_patch import is_placeholder, with_patching
+from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.testing import RefusedError
 from langgraph_patch.threads import repair_thread
@@ -232,27 +232,37 @@ def test_a_structured_response_beside_a_repair():
     assert [m.type for m in agent.history[5:]] == ["ai", "tool"]
 
 
+def is_malformed(text, call_id):
+    """Whether a call was answered by LangChain, or where that is older by this package."""
+    by_langchain = "Tool call wire with id {} could not be executed - arguments were malformed or"
+    ours = MALFORMED.format("wire", call_id)
+    return text == ours or text.startswith(by_langchain.format(call_id))
+
+
 def test_an_incomplete_call_beside_a_complete_one():
-    """The complete call runs, and the other is answered by a placeholder of this package."""
+    """The complete call runs, and the other is answered before the next model call.
+
+    Nothing stands behind the message before that: an approval reads the last one.
+    """
     message = MAIL.model_copy(deep=True)
     incomplete = {"name": "wire", "args": '{"amount": 1', "id": "c2", "error": None}
     message.invalid_tool_calls = [{**incomplete, "type": "invalid_tool_call"}]
     agent = Agent("middleware", message)
     agent.say("go")
     results = [m for m in agent.model.seen[1] if isinstance(m, ToolMessage)]
-    assert texts(results) == [MALFORMED.format("wire", "c2"), "sent to bob"]
-    assert is_placeholder(results[0])
+    assert is_malformed(results[0].text, "c2")
+    assert texts(results[1:]) == ["sent to bob"]
     agent.say("thanks")
     assert texts(agent.history) == ["go", "", *texts(results), "done", "thanks", "done"]
 
 
-def test_the_second_answer_has_a_placeholder_for_its_cut_call():
-    """Not the text of LangChain, which says less; the complete call beside it runs."""
+def test_the_second_answer_may_have_a_cut_call():
+    """The complete call beside it runs; the cut one is answered."""
     first = streamed(("mail", '{"to": "bo'))
     second = streamed(("mail", '{"to": "al"}'), ("wire", '{"amou'), first=5)
     agent = Agent("middleware", first, second)
     agent.model.streaming = True
     agent.say("go")
-    assert agent.results["c5"] == "sent to al"
     for results in (agent.results, agent.read):
-        assert "c6 was not run: its arguments are not a complete" in results["c6"]
+        assert results["c5"] == "sent to al"
+        assert is_malformed(results["c6"], "c6")
