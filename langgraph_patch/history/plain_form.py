@@ -28,7 +28,8 @@ from langgraph_patch.history.fields import (
     text_block,
     text_of,
 )
-from langgraph_patch.history.reading import PairedCall, Reading, read_history
+from langgraph_patch.history.pairing import PairedCall
+from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.refused import repair_refused, tool_name_of
 
 _UNREADABLE = "[{name} was used; this model cannot read it.]"

@@ -27,6 +27,7 @@ from langgraph_patch.history.changes import (
 )
 from langgraph_patch.history.fields import UNKNOWN_TOOL, digest_of, is_refused_by_all
 from langgraph_patch.history.findings import Cause, DanglingCall, Evidence, Finding
+from langgraph_patch.history.pairing import CallingMessage, PairedCall
 from langgraph_patch.history.placeholders import (
     Placeholder,
     is_better,
@@ -36,7 +37,7 @@ from langgraph_patch.history.placeholders import (
     was_ended,
     without_look_again,
 )
-from langgraph_patch.history.reading import CallingMessage, PairedCall, Reading
+from langgraph_patch.history.reading import Reading
 from langgraph_patch.history.results import Result, as_result_of
 from langgraph_patch.history.texts import default_text, not_kept_text
 

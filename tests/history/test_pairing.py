@@ -73,7 +73,10 @@ RULES = {
     "names": [
         ([TWO_TOOLS, named("w", "write")], [None, "w"]),
         ([TWO_TOOLS, named("s", "search"), named("w", "write"), result("?")], ["s", "w"]),
-        ([TWO_TOOLS, named("1", "write"), named("2", "write")], [None, "1"]),
+        ([TWO_TOOLS, named("1", "write"), named("2", "write")], ["1", "2"]),
+        ([TWO_TOOLS, named("1", "write"), X, named("2", "write")], [None, "1"]),
+        ([ai(("u", "c1")), result("1"), ai(("t", "c1")), named("2", "u"), X], ["1", "2"]),
+        ([ai(("u", "c1")), X, ai(("t", "c1")), named("2", "u"), X], [None, None]),
         ([ai(("", "c1")), X, A2, X, ai(("", "c1"), id="a3"), named("r", "t")], [None, None, "r"]),
         ([ai(("", "c1"), ("t", "c1")), named("1", "t"), named("2", "t")], ["2", "1"]),
         ([A, named("r", "my_agent"), X], ["r"]),
