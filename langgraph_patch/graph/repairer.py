@@ -75,7 +75,8 @@ class Repairer:
         leaves_open: Whether calls at the end of the history stay without a result, because the
             node that comes next may run them.
         tools: The tools of the graph. A call at the end of the history for another tool is a
-            frontend's, and stays open. None if every call at the end gets a result.
+            frontend's, and stays open until a provider refuses it. With none, each call does: the
+            node may precede the tools. None if every call at the end gets a result.
         other_histories: State keys with histories that other repairers write. Recovered results
             do not restore them.
         once: The tools whose calls run once: each has a record of its own.
@@ -126,11 +127,11 @@ class Repairer:
 
     def _waits_for_frontend(self, messages: Sequence[BaseMessage]) -> bool:
         """Whether the history ends with open calls, all of them for tools of a frontend."""
-        if self.tools is None or not messages or messages[-1].type not in ("ai", "tool"):
+        if self.tools is None or not messages or messages[-1].type == "human":
             return False
         names = [call["name"] for call in open_calls(messages).values()]
         is_open = bool(names) and self.tools.isdisjoint(names)
-        if is_open:
+        if is_open and self.tools:
             logger.info("left open, as calls of a frontend: %s", ", ".join(sorted(names)))
         return is_open
 

@@ -267,11 +267,11 @@ def _patched_node(
         runnable = _patch_graph(runnable, context, f"{prefix}{node}.")
     # The supervisor of agents that functions call does not know their tools.
     leaves_frontend_calls = not prefix and not covered.answers_all
-    tools = tools_of(context.nodes.values()) if leaves_frontend_calls else None
+    tools = tools_of(context.nodes.values()) or None if leaves_frontend_calls else None
+    if covered.may_precede_tools:
+        tools = frozenset()
     repairers = {
-        key: replace(
-            context.repairers[key], leaves_open=key not in covered.model_keys, tools=tools or None
-        )
+        key: replace(context.repairers[key], leaves_open=key not in covered.model_keys, tools=tools)
         for key in context.repairers
         if key in covered.keys
     }

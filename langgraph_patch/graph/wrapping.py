@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableWithFallbacks
+from langgraph.graph import START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
@@ -43,6 +44,8 @@ class CoveredNode:
         keys: The state keys that it reads as histories.
         model_keys: Those of them of which it is a model node.
         answers_all: Whether calls of tools that no `ToolNode` has are answered before it too.
+        may_precede_tools: Whether calls at the end of its history may be about to run, though it
+            is taken for a model node.
     """
 
     graph: Graph
@@ -51,6 +54,7 @@ class CoveredNode:
     keys: AbstractSet[str]
     model_keys: AbstractSet[str]
     answers_all: bool
+    may_precede_tools: bool
 
     @property
     def is_graph(self) -> bool:
@@ -98,6 +102,7 @@ def cover(
             keys=read,
             model_keys=models,
             answers_all=answers_all,
+            may_precede_tools=not answers_all and _may_precede_tools(graph, name),
         )
         if isinstance(runnable, CompiledStateGraph):
             nodes |= cover(Graph(runnable.builder), keys, model_nodes, f"{path}.")
@@ -116,6 +121,21 @@ def _model_keys(graph: Graph, node: str, keys: AbstractSet[str]) -> AbstractSet[
         return found & keys
     is_prebuilt = node in MODEL_NODES and graph.can_be_followed(node)
     return keys if is_prebuilt else frozenset()
+
+
+def _may_precede_tools(graph: Graph, node: str) -> bool:
+    """Whether a node may stand between a model and its tools, and behind the tools as well.
+
+    So does a gate, a logger or a budget, and a node that asks its model and runs its tools in
+    turns.
+    """
+    before = {
+        name
+        for name, runnable in graph.runnables.items()
+        if node in (graph.nodes_after(name) or ()) and tool_node_in(runnable) is None
+    }
+    is_model = node in MODEL_NODES or node in (graph.nodes_after(START) or ())
+    return node in before or (bool(before) and not is_model)
 
 
 def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:

@@ -1,4 +1,6 @@
-"""An approval between model and tools reads the last message: nothing is written behind it.
+"""What stands between a model and its tools finds the calls open, as in the bare graph.
+
+An approval reads the last message, so nothing is written behind it.
 
 A message may have a whole call beside one that is no JSON, or a note of a node behind it. Who
 found a placeholder there would ask nobody, and the whole call would run.
@@ -27,8 +29,10 @@ from langgraph.types import Command, interrupt
 from kit import BARE, StrictModel, streamed
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.refused import RefusingModel
 
 CONFIG: Any = {"configurable": {"thread_id": "1"}}
+PAY = ToolCall(name="pays", args={"amount": 5}, id="c1")
 
 
 def pays(amount: int) -> str:
@@ -99,7 +103,7 @@ def test_a_human_is_asked_about_the_call_beside_a_broken_one(place: str, *, is_s
     broken = {"name": "pays", "args": '{"amount": ', "id": "c2", "error": None}
     said: Any = AIMessage(
         "",
-        tool_calls=[ToolCall(name="pays", args={"amount": 5}, id="c1")],
+        tool_calls=[PAY],
         invalid_tool_calls=[InvalidToolCall(**broken, type="invalid_tool_call")],
     )
     if is_streamed:
@@ -116,3 +120,63 @@ def test_a_human_is_asked_about_the_call_beside_a_broken_one(place: str, *, is_s
     words = ("malformed", "incomplete", "not a complete")
     assert all(any(word in text for word in words) for text in found.values())
     assert state["messages"][-1].text == "done"
+
+
+def test_a_gate_behind_the_model_and_the_tools():
+    """It is no model node, though edges of a ToolNode lead to it: its calls are about to run."""
+    model = StrictModel(script=[AIMessage("", tool_calls=[PAY])])
+
+    def route(state: Any) -> str:
+        last = state["messages"][-1]
+        if isinstance(last, ToolMessage):
+            return "llm"
+        return "tools" if last.tool_calls else END
+
+    builder = StateGraph(MessagesState).add_node("gate", asks).add_node("tools", ToolNode([pays]))
+    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_edge(START, "llm").add_edge("llm", "gate").add_edge("tools", "gate")
+    builder.add_conditional_edges("gate", route, ["tools", "llm", END])
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    graph.invoke({"messages": [("user", "pay")]}, CONFIG)
+    assert [each.value for each in graph.get_state(CONFIG).interrupts] == ["pay?"]
+    state = graph.invoke(Command(resume="yes"), CONFIG)
+    assert [m.text for m in state["messages"][2:]] == ["paid 5", "done"]
+
+
+@pytest.mark.parametrize("name", ["agent", "model", "worker"])
+def test_a_node_that_asks_its_model_and_runs_its_tools_in_turns(name: str):
+    """Its name makes it a model node; it leads to itself, so its calls are about to run."""
+    model = StrictModel(script=[AIMessage("", tool_calls=[PAY])])
+
+    def node(state: Any) -> Any:
+        made = getattr(state["messages"][-1], "tool_calls", [])
+        results = [ToolMessage(pays(**c["args"]), tool_call_id=c["id"]) for c in made]
+        return {"messages": results or [model.invoke(state["messages"])]}
+
+    def route(state: Any) -> str:
+        last = state["messages"][-1]
+        return "log" if isinstance(last, AIMessage) and not last.tool_calls else name
+
+    builder = StateGraph(MessagesState).add_node(name, node).add_node("log", lambda _: {})
+    builder.add_edge(START, name).add_conditional_edges(name, route, [name, "log"])
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    state = graph.invoke({"messages": [("user", "pay")]}, CONFIG)
+    assert [m.text for m in state["messages"][2:]] == ["paid 5", "done"]
+
+
+def test_a_model_node_that_other_nodes_lead_to_is_asked_again():
+    """If its calls at the end are abandoned, it pays one request more."""
+
+    def ends_with_calls(messages: Any) -> str | None:
+        return "tool_calls must be followed by results" if messages[-1].type == "ai" else None
+
+    model = RefusingModel(rule=ends_with_calls)
+    builder = StateGraph(MessagesState).add_node("plan", lambda _: {})
+    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", ToolNode([pays])).add_edge(START, "plan").add_edge("plan", "llm")
+    builder.add_edge("tools", "llm").add_conditional_edges("llm", lambda _: END, ["tools", END])
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    calling = AIMessage("", tool_calls=[PAY])
+    graph.update_state(CONFIG, {"messages": [("user", "pay"), calling]}, as_node="tools")
+    assert graph.invoke(None, CONFIG)["messages"][-1].text == "done"
+    assert [[m.type for m in messages][2:] for messages in model.seen] == [[], ["tool"]]
