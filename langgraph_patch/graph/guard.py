@@ -160,15 +160,25 @@ class TruncationGuard(BaseCallbackHandler):
         self._ran_tool = False
         self.answered = self.answered_last = False
         self._is_unusable = False  # whether the newest message of a model of the node is
+        self._around: TruncationGuard | None = None
         self._token: Token[Any] | None = None
 
     def __enter__(self) -> Self:
-        self._token = _GUARD.set(self)
+        self._around, self._token = in_charge(), _GUARD.set(self)
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._token is not None:
             _GUARD.reset(self._token)
+        if self._around is not None:
+            self._around.learn(self)
+
+    def learn(self, nearer: TruncationGuard) -> None:
+        """Note what ran below a guard that was in charge: no callback has shown it to this one."""
+        self._ran_tool |= nearer._ran_tool
+        self.answered |= nearer.answered
+        self._models |= nearer._models
+        self._chains += nearer._chains
 
     # --- callbacks -------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ repair node, the patched model and the middleware.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -104,6 +105,11 @@ class Repairer:
         if self.on_patch is not None and not callable(self.on_patch):
             raise OptionError(
                 f"on_patch={short(self.on_patch)}: expected a callable (patch, config)."
+            )
+        if any(map(inspect.iscoroutinefunction, (self.on_patch, type(self.on_patch).__call__))):
+            raise OptionError(
+                f"on_patch={short(self.on_patch)} is asynchronous, and it is called without await: "
+                f"expected a plain function, which may start a task."
             )
         if self.recover not in (True, False, "required"):
             raise OptionError(f"recover={short(self.recover)}: expected True, False or 'required'.")

@@ -702,6 +702,59 @@ def test_a_first_model_that_refuses_in_each_turn_is_named(caplog: Any):
     assert (len(first.seen), len(second.seen), stored(graph)[2]) == (1, 1, " ")
 
 
+class MailsFirst(AgentMiddleware):
+    """Runs a tool before the model is asked."""
+
+    def __init__(self, did: list[str]) -> None:
+        super().__init__()
+        self.did = did
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Send a mail."""
+        Desk().tools()[0].invoke({"to": "ops"})
+        self.did.append("mail")
+        return handler(request)
+
+
+class AsksAJudge(AgentMiddleware):
+    """Asks a second model behind the first."""
+
+    def __init__(self, judge: Any) -> None:
+        super().__init__()
+        self.judge = judge
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Ask it for the same history."""
+        response = handler(request)
+        self.judge.invoke(request.messages)
+        return response
+
+
+def test_what_ran_below_the_middleware_is_known_to_the_node():
+    """A tool that ran there does not run again when another model of the node is refused."""
+    did, judge = list[str](), RefusingModel(rule=empty)
+    middleware = [AsksAJudge(judge), PatchToolCallsMiddleware(), MailsFirst(did)]
+    agent = create_agent(StrictModel(refuses=lambda _: None), [], middleware=middleware)
+    with pytest.raises(RefusedError):
+        with_patching(agent).invoke(say(SILENT))
+    assert did == ["mail"]
+    assert len(judge.seen) == 1
+
+
+def test_a_patch_model_that_answered_is_not_asked_again():
+    """As a model that answered: another one of the node is refused behind it."""
+    first, second = StrictModel(), RefusingModel(rule=empty)
+    patched = patch_model(first)
+
+    def node(messages: list[BaseMessage]) -> AIMessage:
+        patched.invoke([HumanMessage("sum up")])
+        return second.invoke(messages)
+
+    with pytest.raises(RefusedError):
+        node_of(node).invoke(say(SILENT), CONFIG)
+    assert (len(first.seen), len(second.seen)) == (1, 1)
+
+
 # --- a call that was left to a frontend ---------------------------------------------------------
 
 

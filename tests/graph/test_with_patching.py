@@ -6,6 +6,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -24,6 +25,7 @@ from typing_extensions import TypedDict
 from kit import Agent, Desk, StrictModel, above, calls, lines, loop, model_node, patched
 from langgraph_patch import PatchError, patch_node, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, OptionError
+from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.placeholder_texts import UNKNOWN
 
 MAIL = ("mail", {"to": "bob"})
@@ -252,6 +254,25 @@ def test_an_option_with_a_wrong_value(option: str, value: Any):
     message = f"{option}={value!r}: expected{expected.get(option, '')}"
     with pytest.raises(OptionError, match=re.escape(message)):
         with_patching(plain("agent"), **{option: value})
+
+
+class Audit:
+    """Is called asynchronously."""
+
+    async def __call__(self, *_: Any) -> None:
+        """Audit a patch."""
+
+
+async def audit(*_: Any) -> None:
+    """Audit a patch."""
+
+
+@pytest.mark.parametrize("on_patch", [audit, partial(audit, 1), Audit()])
+def test_an_asynchronous_on_patch(on_patch: Any):
+    """It is called without await, so it would never run."""
+    for build in (partial(with_patching, plain("agent")), PatchToolCallsMiddleware):
+        with pytest.raises(OptionError, match="is asynchronous, and it is called without await"):
+            build(on_patch=on_patch)
 
 
 def test_a_misspelled_tool():
