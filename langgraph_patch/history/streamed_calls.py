@@ -206,8 +206,9 @@ def _has_content(content: str | list[Any]) -> bool:
 def group_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[StreamedCall]:
     """The calls in the order in which they began, each with its id, its name and its chunks.
 
-    A chunk continues the newest call of its index, unless it has another id: then it begins a
-    call. Servers that send index 0 for every call are read correctly so. A chunk without an
+    A chunk continues the newest call of its index, unless it has another id, or a name and
+    arguments when those of that call are complete: then it begins a call. Servers that send index 0 for
+    every call, with ids or without, are read correctly so. A chunk without an
     index begins a call if it has a name, or an id that the newest call does not have. Otherwise
     it continues the newest call.
 
@@ -234,7 +235,15 @@ def _begins_call(chunk: ToolCallChunk, newest: StreamedCall) -> bool:
     is_other = bool(call_id) and call_id != newest.id
     if chunk.get("index") is None:
         return is_other or bool(chunk.get("name"))
-    return is_other and bool(newest.id)
+    names_more = bool(chunk.get("name") and chunk.get("args"))
+    return (is_other and bool(newest.id)) or (names_more and _is_whole(newest))
+
+
+def _is_whole(call: StreamedCall) -> bool:
+    """Whether the arguments of a call are a complete object, which nothing can continue."""
+    texts = [text_of(chunk.get("args")) for chunk in call.chunks]
+    ends = bool(texts) and texts[-1].rstrip().endswith("}")
+    return ends and complete_args("".join(texts)) is not None
 
 
 # --- correcting a message ----------------------------------------------------------------

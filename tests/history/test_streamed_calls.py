@@ -46,6 +46,12 @@ def judged(*chunks, failed=False, correct=refuse_truncated):
     return message
 
 
+def whole_calls(*ids):
+    """One chunk with a whole call for each id, all of index 0."""
+    parts = [{"name": "f", "args": '{"a": 1}', "id": each, "index": 0} for each in ids]
+    return AIMessageChunk("", tool_call_chunks=parts)
+
+
 LIMIT, ONE, TWO = reason("length"), begin("f", "c1"), begin("g", "c2", index=1)
 COMPLETE = [
     [ONE, piece('{"a": 1}'), reason("whatever")],
@@ -53,6 +59,7 @@ COMPLETE = [
     [ONE, reason("finished")],
     [ONE, TWO, piece('{"a": 1}', 1), LIMIT],
     [begin("f", "c1", '{"a": 1}'), begin("g", "c2", '{"b": 2}')],
+    *([whole_calls(*ids), reason("tool_calls")] for ids in ((None, None), ("", ""), ("c1", "c1"))),
     [ONE, TWO, piece('{"a"'), piece('{"b"', 1), piece(": 1}"), piece(": 2}", 1)],
 ]
 
