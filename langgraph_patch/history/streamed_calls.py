@@ -207,10 +207,10 @@ def group_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[StreamedCall]:
     """The calls in the order in which they began, each with its id, its name and its chunks.
 
     A chunk continues the newest call of its index, unless it has another id, or a name and
-    arguments when those of that call are complete: then it begins a call. Servers that send index 0 for
-    every call, with ids or without, are read correctly so. A chunk without an
-    index begins a call if it has a name, or an id that the newest call does not have. Otherwise
-    it continues the newest call.
+    arguments when those of that call are complete: then it begins a call. Servers that send index
+    0 for every call, with ids or without, are read correctly so. A chunk without an index begins a
+    call if it has a name, or an id that the newest call does not have. Otherwise it continues the
+    newest call.
 
     Args:
         chunks: The chunks in the order of arrival. They are not changed.
