@@ -100,6 +100,11 @@ def _selection(options: Namespace) -> Selection:
     if len(globs) < len(options.thread):
         ids += filter(None, (line.rstrip("\r\n") for line in sys.stdin or ()))
     is_named = bool(options.ids) or "-" in options.thread
+    if ids and globs and not any(fnmatchcase(name, glob) for name in ids for glob in globs):
+        raise OptionError(
+            f"--thread {quoted(globs[0])} matches none of the ids, such as {quoted(ids[0])}: with "
+            f"ids and --thread, what is in both is selected. Name all as ids, or repeat --thread."
+        )
     return Selection(
         ids if is_named else None,
         (lambda name: any(fnmatchcase(name, glob) for glob in globs)) if globs else None,
@@ -241,8 +246,14 @@ def undo(options: Namespace) -> int:
 
 def _check_selected(options: Namespace) -> None:
     is_chosen = options.ids or options.thread or options.since is not None
-    if bool(is_chosen or getattr(options, "status", ())) == options.all:
-        raise OptionError("name threads, select them with --thread, --since or --status, or --all.")
+    by = (
+        "--thread or --since" if not hasattr(options, "status") else "--thread, --since or --status"
+    )
+    is_chosen = is_chosen or getattr(options, "status", ())
+    if is_chosen and options.all:
+        raise OptionError(f"name or select threads, or --all: --all is without ids and {by}.")
+    if not (is_chosen or options.all):
+        raise OptionError(f"name threads, select them with {by}, or --all.")
 
 
 def _total(outcomes: output.Counts, options: Namespace, what: str, none: str = "") -> str:

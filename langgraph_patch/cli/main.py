@@ -171,9 +171,15 @@ class _Database(argparse.Action):
             text = f"the environment variable {named[4:]!r} is not set"
             raise argparse.ArgumentError(self, text)
         # Said before LangGraph is imported. Whatever has one of these signs may be a URI.
-        is_file = os.path.exists(location)  # noqa: PTH110 - never raises
-        if not (set(":=@") & set(location) or is_file):
-            raise argparse.ArgumentError(self, f"{quoted(location)}: there is no such file")
+        if not set(":=@") & set(location):
+            try:
+                os.stat(location)  # noqa: PTH116 - a path may be of any form
+            except PermissionError as error:
+                text = f"{quoted(location)}: this user may not enter its directory"
+                raise argparse.ArgumentError(self, text) from error
+            except (OSError, ValueError) as error:
+                text = f"{quoted(location)}: there is no such file"
+                raise argparse.ArgumentError(self, text) from error
         namespace.database, namespace.named = location, named
 
 

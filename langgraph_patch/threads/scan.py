@@ -125,6 +125,9 @@ def _unreadable(address: Address, reason: str) -> ThreadReport:
     return ThreadReport(address.thread_id, address.namespace, "unreadable", reason=reason)
 
 
+_GONE = "there is no such thread: deleted, or spelled otherwise"
+
+
 def _report(
     saver: BaseCheckpointSaver[Any],
     address: Address,
@@ -136,7 +139,7 @@ def _report(
     if saved is None:
         if server_of(saver):  # it would refuse the request
             return ThreadReport(address.thread_id, "", "healthy")  # it has never run
-        return _unreadable(address, "there is no such thread: it was deleted meanwhile")
+        return _unreadable(address, _GONE)
     stored = StoredHistory(saver, saved, repairer.messages_key)
     written = stored.written()
     if not selection.has_time(written):

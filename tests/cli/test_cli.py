@@ -480,6 +480,20 @@ def test_threads_are_selected(cli, path, monkeypatch):
     assert found == SELECTED
 
 
+def test_ids_that_no_thread_option_matches(cli, path):
+    """`--thread a b` is the glob `a` and the id `b`: nothing would be repaired, without a word."""
+    code, _, err = cli("repair", path, "--thread", "broken", "paused", "--apply", "--yes")
+    assert code == 2
+    assert "--thread 'broken' matches none of the ids, such as 'paused'" in err
+
+
+def test_what_the_commands_say_of_no_selection_and_of_two(cli, path):
+    """Only `repair` and `scan` have `--status`."""
+    assert "--thread, --since or --status, or --all." in cli("repair", path)[2]
+    assert "with --thread or --since, or --all." in cli("undo", path)[2]
+    assert "--all is without ids" in cli("undo", path, "broken", "--all")[2]
+
+
 def test_an_empty_selection_is_no_error(cli, path):
     """A quiet hour does not alarm, and the line says so; --quiet prints nothing."""
     for command in (["scan"], ["repair"], ["repair", "--apply"]):

@@ -110,7 +110,7 @@ def test_ids_on_the_input_may_be_old(path, saver, cli, monkeypatch):
         ("c", "unreadable"),
         ("d", "damaged"),
     ]
-    assert lines[1]["reason"] == "there is no such thread: it was deleted meanwhile"
+    assert lines[1]["reason"] == "there is no such thread: deleted, or spelled otherwise"
     assert cli("scan", path, "b", "c")[0] == 2
 
 
