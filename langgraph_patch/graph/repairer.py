@@ -75,9 +75,9 @@ class Repairer:
         on_patch: Called with each repair before it is written.
         leaves_open: Whether calls at the end of the history stay without a result, because the
             node that comes next may run them.
-        tools: The tools of the graph. A call at the end of the history for another tool is a
-            frontend's, and stays open until a provider refuses it. With none, each call does: the
-            node may precede the tools. None if every call at the end gets a result.
+        tools: The tools whose calls get a result at the end of the history. Calls of other tools
+            are a frontend's, and stay open until a provider refuses them. Empty for a node that
+            may precede the tools of the graph: all stay open so. None if all get a result.
         other_histories: State keys with histories that other repairers write. Recovered results
             do not restore them.
         once: The tools whose calls run once: each has a record of its own.
@@ -127,12 +127,12 @@ class Repairer:
         """
         look_again = look_again and bool(self.recover)
         reading = read_if_damaged(messages, leaves_open=self.leaves_open, look_again=look_again)
-        if reading is None or self.leaves_open or not self._waits_for_frontend(messages):
+        if reading is None or self.leaves_open or not self._leaves_calls(messages):
             return reading
         return read_if_damaged(messages, leaves_open=True, look_again=look_again)
 
-    def _waits_for_frontend(self, messages: Sequence[BaseMessage]) -> bool:
-        """Whether the history ends with open calls, all of them for tools of a frontend."""
+    def _leaves_calls(self, messages: Sequence[BaseMessage]) -> bool:
+        """Whether the history ends with open calls, and none of them is for one of the tools."""
         if self.tools is None or not messages or messages[-1].type == "human":
             return False
         names = [call["name"] for call in open_calls(messages).values()]

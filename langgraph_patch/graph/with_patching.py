@@ -265,11 +265,12 @@ def _patched_node(
     runnable = covered.runnable
     if covered.is_graph and NAME not in runnable.builder.nodes:
         runnable = _patch_graph(runnable, context, f"{prefix}{node}.")
-    # The supervisor of agents that functions call does not know their tools.
-    leaves_frontend_calls = not prefix and not covered.answers_all
-    tools = tools_of(context.nodes.values()) or None if leaves_frontend_calls else None
+    tools: frozenset[str] | None = None
     if covered.may_precede_tools:
         tools = frozenset()
+    elif not prefix and not covered.answers_all:
+        # The supervisor of agents that functions call does not know their tools.
+        tools = tools_of(context.nodes.values()) or None
     repairers = {
         key: replace(context.repairers[key], leaves_open=key not in covered.model_keys, tools=tools)
         for key in context.repairers

@@ -130,12 +130,14 @@ def _may_precede_tools(graph: Graph, node: str) -> bool:
     turns.
     """
     before = {
-        name
+        name: tool_node_in(runnable)
         for name, runnable in graph.runnables.items()
-        if node in (graph.nodes_after(name) or ()) and tool_node_in(runnable) is None
+        if node in (graph.nodes_after(name) or ())
     }
-    is_model = node in MODEL_NODES or node in (graph.nodes_after(START) or ())
-    return node in before or (bool(before) and not is_model)
+    others = {name for name, tool_node in before.items() if tool_node is None}
+    if node in MODEL_NODES and (len(others) < len(before) or node not in others):
+        return False  # the model of a prebuilt agent; it may lead to itself, too
+    return node in others or (bool(others) and node not in (graph.nodes_after(START) or ()))
 
 
 def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:

@@ -180,3 +180,16 @@ def test_a_model_node_that_other_nodes_lead_to_is_asked_again():
     graph.update_state(CONFIG, {"messages": [("user", "pay"), calling]}, as_node="tools")
     assert graph.invoke(None, CONFIG)["messages"][-1].text == "done"
     assert [[m.type for m in messages][2:] for messages in model.seen] == [[], ["tool"]]
+
+
+def test_the_model_of_a_prebuilt_agent_is_no_gate_though_others_lead_to_it():
+    """It reads the placeholders of abandoned calls in its first request."""
+    middleware = [after_model(lambda _, __: None, can_jump_to=["model"])]
+    agent = create_agent(
+        StrictModel(script=[]), [pays], middleware=middleware, checkpointer=InMemorySaver()
+    )
+    graph = with_patching(agent)
+    calling = AIMessage("", tool_calls=[PAY])
+    graph.update_state(CONFIG, {"messages": [("user", "pay"), calling]}, as_node="tools")
+    state = graph.invoke(None, CONFIG)
+    assert [m.type for m in state["messages"]] == ["human", "ai", "tool", "ai"]
