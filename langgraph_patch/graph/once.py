@@ -125,40 +125,52 @@ class Once:
         found = OnceCall(Run(config), call, self._message(state))
         return None if found.record in _CLAIMED.get() else found
 
-    def check_answers(self, state: Any, config: Any) -> IOGenerator[None]:
-        """Refuse a task of several calls in which one call would take the answer of another one.
+    def run_task(self, state: Any, config: Any, request: IORequest) -> IOGenerator[Any]:
+        """Run a task, which may have several calls: one call must not take the answer of another.
 
         LangGraph counts the `interrupt()`s of a task: a call that is not run again does not take
-        its own answer, and the next one would.
+        its own answer, and the next one would. So an answered task of several calls runs in one run
+        at a time, and only if all of its calls run again.
 
         Args:
             state: The state that the tool node reads.
-            config: The config of its task.
+            config: The config of the task.
+            request: Runs the task.
 
         Raises:
-            StartedError: If a call of the task was answered and has ended, failed, or still runs.
+            StartedError: If a call of the task was answered and has ended, failed, or still runs;
+                or if another run has begun the task.
         """
         message = self._message(state)
-        if message is None or len(message.tool_calls) == 1 or not Run(config).may_be_answered:
-            return
-        for each in message.tool_calls:
-            if (call := self.call(each, state, config)) is not None:
-                saved = yield from call_method(call.saver, "get_tuple", call.record.config)
-                claims = claims_in(saved) or ()
-                is_over = any(claim.value.get("answered") for claim in claims)
-                # A call that failed or still runs is refused before it takes its own answer.
-                if is_over or (claims and claims[-1].word in (None, "failed")):
-                    raise call.refused(
-                        "was answered or has begun, and all calls of its message run as one task, "
-                        "in which another call would take this answer. "
-                        "with_patching(..., record=True) gives each call a task of its own."
-                    )
+        made = message.tool_calls if message and Run(config).may_be_answered else []
+        calls = [call for each in made if (call := self.call(each, state, config))]
+        if message is None or not calls or len(made) == 1:
+            return (yield request)
+        saver, task = calls[0].saver, record_of(calls[0].record, message, "", 0)
+        claim = Claim(uuid.uuid4().hex, "")
+        if (yield from begin(saver, task, claim)).run != claim.run:
+            raise calls[0].refused(_TOGETHER)
+        try:
+            for call in calls:
+                yield from call.check_answer()
+            result = yield request
+        except (Exception, asyncio.CancelledError, KeyboardInterrupt):
+            yield from end(saver, task, replace(claim, word="paused"))
+            raise
+        yield from end(saver, task, replace(claim, word="paused"))
+        return result
 
     def _message(self, state: Any) -> AIMessage | None:
         """The last message of a model: it makes the calls that run."""
         state = {self.messages_key: state} if isinstance(state, list) else state
         history: Sequence[BaseMessage] = messages_in(state, self.messages_key) or ()
         return next((m for m in reversed(history) if isinstance(m, AIMessage)), None)
+
+
+_TOGETHER = (
+    "was answered or has begun, and all calls of its message run as one task, in which another "
+    "call would take this answer. with_patching(..., record=True) gives each a task of its own."
+)
 
 
 class OnceCall:
@@ -244,6 +256,18 @@ class OnceCall:
             return self._instead[0]
         yield from self._end("ended", result=result)
         return result
+
+    def check_answer(self) -> IOGenerator[None]:
+        """Refuse the call, if it would not take its own answer, which the next call would take.
+
+        Raises:
+            StartedError: If it was answered and has ended, failed, or still runs.
+        """
+        claims = claims_in((yield from call_method(self.saver, "get_tuple", self.record.config)))
+        is_over = any(claim.value.get("answered") for claim in claims or ())
+        # A call that failed or still runs is refused before it takes its own answer.
+        if is_over or (claims and claims[-1].word in (None, "failed")):
+            raise self.refused(_TOGETHER)
 
     def start(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
         """Run the tool, if no other run has started it.

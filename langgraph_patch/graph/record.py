@@ -240,10 +240,11 @@ def _tool_node_with(
         value = prepare(value, run)
         if value is None:
             return {tool_messages_key(node): []}
-        if own.names:
-            yield from own.check_answers(value, run.config)
         request = IORequest(lambda: inner(value, **kwargs), lambda: ainner(value, **kwargs))
-        return (yield guarded(TruncationGuard(run, drops=True), request))
+        request = guarded(TruncationGuard(run, drops=True), request)
+        return (
+            (yield from own.run_task(value, run.config, request)) if own.names else (yield request)
+        )
 
     def func(value: Any, **kwargs: Any) -> Any:
         return run_sync(called(value, kwargs))

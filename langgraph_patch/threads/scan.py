@@ -9,16 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph.graphs import runs_after_model
+from langgraph_patch._sansio import run_sync
 from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError
+from langgraph_patch.evidence.claims import read_claims
+from langgraph_patch.evidence.window import Reader
 from langgraph_patch.graph.repairer import Repairer
+from langgraph_patch.graph.writing import open_calls
+from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.patch import (
     changes_history,
     patch_messages,
@@ -163,7 +168,10 @@ def _with_status(
 ) -> ThreadReport:
     """The report on a history, with its status, what is wrong with it and what a repair does."""
     activity = stored.activity()
-    report = replace(report, reason=_after_answer(stored, report.namespace))
+    reason = _after_answer(stored, report.namespace)
+    if reason or activity == "waiting":
+        reason = _started_once(stored, messages) or reason
+    report = replace(report, reason=reason)
     reading = _read(messages, leaves_open=activity is not None)
     defects = patch_reading(reading).changes if reading else ()
     if activity == "waiting":
@@ -202,8 +210,30 @@ def _after_answer(stored: StoredHistory, namespace: str) -> str | None:
         model = "agent" if "agent" in stored.saved.checkpoint["versions_seen"] else "model"
         again = f", and update_state(config, None, as_node={model!r}) lets it ask again"
     return (
-        f"an answer is stored, and {named} {failed}: invoke(None) runs it again with that answer "
-        f"and reads no other one; a message goes on without it{again}"
+        f"an answer is stored, and {named} {failed}: invoke(None) runs it again with that answer, "
+        f"and no other answer takes its place; a message goes on without it{again}"
+    )
+
+
+def _started_once(stored: StoredHistory, messages: list[BaseMessage]) -> str | None:
+    """What helps where an open call was started, and runs once; None if none was."""
+    open_ones = open_calls(messages)
+    if not open_ones or server_of(stored.saver):  # whose API shows no records of calls
+        return None
+    index = max(i for i, message in enumerate(messages) if isinstance(message, AIMessage))
+    calls = [
+        c for c in read_calls(cast("AIMessage", messages[index]), index) if c.ordinal in open_ones
+    ]
+    reader = Reader(stored.saver, stored.messages_key, required=True)
+    address = Address.of(stored.saved.config)
+    found = run_sync(read_claims(reader, address, messages, calls, None))
+    started = [c for c in calls if c.key in found and found[c.key].result is None]
+    if not started:
+        return None
+    named = " and ".join(f"{call.name!r} {call.id!r}" for call in started)
+    return (
+        f"{named} runs once and was started: neither an answer nor invoke(None) runs it again; "
+        f"if no run is at it, a message goes on"
     )
 
 

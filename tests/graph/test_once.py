@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import operator
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
 import pytest
@@ -507,6 +509,43 @@ def test_the_answer_to_a_call_that_failed_or_still_runs_does_not_go_to_another_c
 
     assert isinstance(asyncio.run(main())[-1], StartedError)
     assert paid == [5]
+
+
+def test_one_answer_twice_at_once_does_not_go_to_another_call():
+    """Both runs have begun the task before either of them has begun a call."""
+    paid = []
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay, if a human agrees."""
+        if interrupt(f"pay {amount}?") == "yes":
+            paid.append(amount)
+        return "done"
+
+    def slow(request, handler):
+        time.sleep(request.tool_call["args"]["amount"] / 20)
+        return handler(request)
+
+    model = StrictModel(script=[calls(("pay", {"amount": 5}), ("pay", {"amount": 10}))])
+    builder = StateGraph(MessagesState)
+    builder.add_node("model", lambda s: {"messages": [model.invoke(s["messages"])]})
+    builder.add_node("tools", ToolNode([pay], wrap_tool_call=slow))
+    builder.add_edge(START, "model").add_conditional_edges("model", tools_condition)
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()), once=["pay"])
+    graph.invoke({"messages": [("user", "pay")]}, THREAD)
+
+    def answer(after):
+        time.sleep(after)
+        try:
+            return graph.invoke(Command(resume="yes"), THREAD)
+        except StartedError as error:
+            return error
+
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.map(answer, (0, 0.05))
+    assert paid == [5]
+    assert [each.value for each in first["__interrupt__"]] == ["pay 10?"]
+    assert isinstance(second, StartedError)
 
 
 def test_a_call_beside_one_that_asks_in_a_plain_tool_node():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,12 @@ from langgraph.types import Command, interrupt
 
 from kit import Agent, above, calls
 from langgraph_patch import with_patching
+from langgraph_patch._sansio import run_sync
 from langgraph_patch.address import Address
 from langgraph_patch.cli.main import main
 from langgraph_patch.cli.output import DAMAGED
+from langgraph_patch.errors import StartedError
+from langgraph_patch.evidence.claims import Claim, begin, end, record_of
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.read import StoredHistory
@@ -286,7 +290,7 @@ def test_what_helps_behind_an_answer():
     [report] = scan_threads(plain(InMemorySaver()).graph.checkpointer)
     assert report.reason == (
         "an answer is stored, and 'tools' failed behind it: invoke(None) runs it again with that "
-        "answer and reads no other one; a message goes on without it"
+        "answer, and no other answer takes its place; a message goes on without it"
     )
     assert str(report).endswith(report.reason)
     assert report.to_dict()["reason"] == report.reason
@@ -296,6 +300,43 @@ def test_what_helps_behind_an_answer():
         assert report.reason.endswith(
             f", and update_state(config, None, as_node={model!r}) lets it ask again"
         )
+
+
+ONCE = (
+    "'pay' 'c1' runs once and was started: neither an answer nor invoke(None) runs it again; if no "
+    "run is at it, a message goes on"
+)
+
+
+def once(model: Any, tools: Any, saver: Any) -> Any:
+    """An agent whose payments run once."""
+    return with_patching(agent(model, tools, saver), once=["pay"])
+
+
+def test_a_call_that_runs_once_and_failed_behind_its_answer():
+    """No run starts it again, so no line advises one."""
+    case = Case(InMemorySaver(), once, 5).answer(Command(resume="yes"), fails=True)
+    [report] = scan_threads(case.graph.checkpointer)
+    assert (report.status, report.reason) == ("damaged", ONCE)
+    with pytest.raises(StartedError):
+        case.answer(None)
+    case.say("and now?")
+    assert case.bank.paid == []
+    assert "failed in its last recorded attempt" in case.results["c1"]
+
+
+@pytest.mark.parametrize("word", [None, "paused"])
+def test_a_call_that_runs_once_and_whose_process_died(word: Any):
+    """Its answer is refused, so none is asked for; without a claim it is."""
+    case = Case(InMemorySaver(), once, 5)
+    message = case.graph.get_state(case.config).values["messages"][-1]
+    record = record_of(Address.of(case.config), message, "c1", 0)
+    claim = Claim("another run", Claim.digest("pay", {"amount": 5}))
+    run_sync(begin(case.graph.checkpointer, record, claim))
+    if word:
+        run_sync(end(case.graph.checkpointer, record, replace(claim, word=word)))
+    [report] = scan_threads(case.graph.checkpointer)
+    assert (report.status, report.reason) == ("paused", None if word else ONCE)
 
 
 def test_only_the_question_that_waits_is_asked():
