@@ -390,5 +390,10 @@ def _returned_messages(value: object, messages_key: str) -> Iterator[BaseMessage
 
 
 def is_real(message: BaseMessage) -> TypeGuard[ToolMessage]:
-    """Whether a message is what a tool returned, and no placeholder of anybody."""
-    return isinstance(message, ToolMessage) and not is_synthetic(message)
+    """Whether a message is what a tool returned, and no placeholder of anybody.
+
+    What a client sends with the message of a human is written by START, without that message.
+    """
+    if not isinstance(message, ToolMessage):
+        return False
+    return not is_synthetic(message, human_follows=getattr(message, "status", None) == "error")

@@ -139,9 +139,8 @@ def is_client_fake(message: BaseMessage, *, human_follows: bool = True) -> bool:
     """Whether `message` is a result that a known client invents for calls without a result.
 
     agent-chat-ui marks its messages by their ids. assistant-ui gives its own the status "error"
-    (`createToolCallCancellationStub` in `@assistant-ui/core` 0.3), and gave them no name before. A
-    `ToolNode` names the tool, and a tool that returns this text has succeeded. One without a name
-    is a client's only in front of the message of a human, with which clients send it.
+    (`createToolCallCancellationStub` in `@assistant-ui/core` 0.3), and gave them no name before. It
+    sends them in front of the message of a human: elsewhere a tool has returned this text.
 
     Args:
         message: The message.
@@ -152,8 +151,9 @@ def is_client_fake(message: BaseMessage, *, human_follows: bool = True) -> bool:
         return False
     if message.content == AGENT_CHAT_UI_TEXT:
         return str(message.id).startswith(HIDDEN_ID)
-    is_nameless = message.name is None and human_follows
-    return message.content == ASSISTANT_UI_TEXT and (message.status == "error" or is_nameless)
+    if message.content != ASSISTANT_UI_TEXT or not human_follows:
+        return False
+    return message.status == "error" or message.name is None
 
 
 _AWS_MARK = "orphan_tool_call_placeholder"  # langgraph-checkpoint-aws

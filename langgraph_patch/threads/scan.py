@@ -241,6 +241,8 @@ def _read(messages: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
     """A history that a repair may change: it has a defect, or a placeholder to search for."""
     reading = read_if_damaged(messages, leaves_open=leaves_open)
     # `isinstance` of a message takes longer than its `type`.
-    if reading is None and any(m.type == "tool" and is_synthetic(m) for m in messages):
+    if reading is None and any(
+        m.type == "tool" and is_synthetic(m, human_follows=True) for m in messages
+    ):
         return read_history(messages, leaves_open=leaves_open)
     return reading
