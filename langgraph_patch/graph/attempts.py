@@ -152,7 +152,8 @@ class Attempts:
         self._refusal = "\n".join([self._refusal, *map(refusal_text, errors)])
         if len(self._errors) == 1:
             self._models = None if guard is None else guard.models
-            self._tools = set(_tool_names([options for _, options in self._models or ()]))
+            seen = [options for _, options in self._models or ()]
+            self._tools = set(_tool_names(seen or [*self.first.options]))
             refused = _RefusedBefore(self._models, self.first.histories(), "")
             if before := next(filter(refused.is_same, run.kept.get(Attempts, ())), None):
                 self._changes = before.changes

@@ -9,7 +9,13 @@ from typing import Any
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.prompt_values import PromptValue
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import (
+    Runnable,
+    RunnableConfig,
+    RunnableSequence,
+    RunnableWithFallbacks,
+)
+from langchain_core.runnables.base import RunnableBindingBase
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import (
@@ -254,6 +260,11 @@ class _ModelRequest(Request):
         """The model."""
         return KnownModel.of(self.model, self.kwargs)
 
+    @property
+    def options(self) -> Iterable[object]:
+        """Those of the request, and those that are bound to the model."""
+        return [self.kwargs, *_bound_options(self.model)]
+
     def histories(self) -> Histories:
         """The history in the input; none in a text."""
         messages = _messages_of(self.input)
@@ -290,3 +301,17 @@ class _ModelRequest(Request):
         for patch in patches:
             if self.repairer.on_patch is not None:
                 self.repairer.on_patch(patch, self.run.config)
+
+
+def _bound_options(runnable: object) -> Iterator[object]:
+    """The options that are bound to the models of a runnable."""
+    if isinstance(runnable, RunnableBindingBase):
+        yield runnable.kwargs
+        yield from _bound_options(runnable.bound)
+    parts: Iterable[object] = ()
+    if isinstance(runnable, RunnableSequence):
+        parts = runnable.steps
+    elif isinstance(runnable, RunnableWithFallbacks):
+        parts = runnable.runnables
+    for part in parts:
+        yield from _bound_options(part)

@@ -74,6 +74,11 @@ class Request(ABC):
         return None
 
     @property
+    def options(self) -> Iterable[object]:
+        """The options with which its models are asked, as far as they are known without a guard."""
+        return ()
+
+    @property
     def returns_all(self) -> bool:
         """Whether its output is all that comes of it; else others drop more if it is sent again."""
         return True

@@ -8,17 +8,19 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, RetryPolicy, interrupt
 
 from kit import Desk
-from langgraph_patch import with_patching
+from langgraph_patch import patch_model, with_patching
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.graph.refusal import is_refusal, refusal_text
 from support.refused import (
@@ -425,3 +427,36 @@ def test_the_text_of_a_refusal_is_that_of_all_errors():
         "outer",
         "in `thinking` block",
     ]
+
+
+WIRE = {"name": "bank.wire", "description": "Pay.", "parameters": {}}
+NAMED: dict[str, Callable[[Any], Any]] = {
+    "bound": lambda model: patch_model(model.bind(tools=[WIRE])),
+    "bound later": lambda model: patch_model(model).bind(tools=[WIRE]),
+    "in a chain": lambda model: patch_model(model.bind(tools=[WIRE]) | RunnableLambda(lambda m: m)),
+    "of a fallback": lambda model: patch_model(
+        model.bind(tools=[WIRE]).with_fallbacks([model.bind(tools=[WIRE])])
+    ),
+}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("way", NAMED)
+def test_tools_that_the_model_has_keep_their_names(way: str, *, is_streamed: bool):
+    """In the plain form, too: the model reads of its own tools. Names of other tools are valid."""
+
+    def named(messages: Any) -> str | None:
+        called = [call["name"] for call in getattr(messages[1], "tool_calls", ())]
+        return f"invalid names: {called}" if "a b" in called else None
+
+    model = RefusingModel(rule=named)
+    names = [("bank.wire", "c1"), ("a b", "c2")]
+    said = AIMessage("", tool_calls=[{"name": n, "args": {}, "id": i} for n, i in names])
+    results = [ToolMessage("done", tool_call_id=i, name=n) for n, i in names]
+    asked = [HumanMessage("q"), said, *results]
+    patched = NAMED[way](model)
+    if is_streamed:
+        assert [*patched.stream(asked)]
+    else:
+        assert patched.invoke(asked).text == "done"
+    assert [call["name"] for call in model.seen[-1][1].tool_calls] == ["bank.wire", "a_b"]
