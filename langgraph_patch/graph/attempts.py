@@ -5,7 +5,8 @@
 | as it is | |
 | repaired: messages that say nothing or stop halfway, thinking that is refused | all |
 | in the plain form, that every provider reads | the repair |
-| in the plain form, and as the text of the refusal asks for it (`asked_form`) | the repair |
+| the same, as the text of the refusal asks for it (`asked_form`) | the repair |
+| if the plain form is refused for another reason: repaired, and as the text asks | all |
 
 A form that integrations send as one that was refused is none.
 
@@ -41,7 +42,7 @@ from langgraph_patch.history.asked_form import (
 )
 from langgraph_patch.history.changes import Patch, joined
 from langgraph_patch.history.plain_form import plain_form
-from langgraph_patch.history.refusal_phrases import matters_in
+from langgraph_patch.history.refusal_phrases import OF_MEDIA, matters_in
 from langgraph_patch.history.refused import repair_refused
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -72,13 +73,13 @@ class Form(NamedTuple):
 
     def sent(self, key: str, stored: Patch) -> Patch:
         """What is sent of the history under a key, if this can be stored of it."""
-        if self.tools is None:
-            return stored
-        plain = joined(stored, plain_form(stored.messages, self.tools))
+        base = stored
+        if self.tools is not None:
+            base = joined(stored, plain_form(stored.messages, self.tools))
         if self.take is None:
-            return plain
+            return base
         among = (self.among or {}).get(key)
-        return joined(plain, asked_form(plain.messages, self.refusal or "", self.take, among))
+        return joined(base, asked_form(base.messages, self.refusal or "", self.take, among))
 
 
 class Attempts:
@@ -131,9 +132,12 @@ class Attempts:
         if self._accepted is not None:
             yield Form()
         yield Form(self._refusal)
+        repaired = self._refusal
         yield Form(self._refusal, self._tools)
+        # A plain form that is refused for another reason has lost what the provider demands.
+        is_plain = bool(matters_in(refusal_text(self._errors[-1])))
         for take in TAKES:
-            yield Form(self._refusal, self._tools, take)
+            yield Form(self._refusal, self._tools, take) if is_plain else Form(repaired, take=take)
 
     def after(
         self, refusal: BaseException, guard: TruncationGuard | None
@@ -195,7 +199,7 @@ class Attempts:
         self.request, self.patches = self.first, {}
         if self._changes:
             note(self._errors[0], self._note())
-        if matters_in(self._refusal) & {"media", "no_media"} and self._newest_has_media():
+        if matters_in(self._refusal) & OF_MEDIA and self._newest_has_media():
             note(self._errors[0], _NEWEST)
         return self._errors[0]
 

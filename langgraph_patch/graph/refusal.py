@@ -88,13 +88,18 @@ def _is_refused(error: BaseException) -> bool | None:
 
 
 def refusal_text(error: BaseException) -> str:
-    """The texts of an error, of its causes and of what it carries."""
+    """The texts of an error, of its causes and of what it carries.
+
+    The refusal is the last of a chain: an error behind it was handled when it came.
+    """
     texts: list[str] = []
     seen, left = set[int](), [error]
     while left:
         for each in _chain_of(left.pop(), seen):
             texts.append(text_of(each))
             left += reversed(_members_of(each))
+            if _is_refused(each):
+                break
     return "\n".join(texts)
 
 

@@ -20,8 +20,8 @@ word; it is pure and linear, and idempotent where all media are taken.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Mapping, Sequence
+from itertools import groupby, pairwise, product
 from typing import Any, Final, Literal, NamedTuple
 
 from langchain_core.messages import (
@@ -33,7 +33,7 @@ from langchain_core.messages import (
 
 from langgraph_patch.history.changes import Change, Patch, change_of, joined, patch_of
 from langgraph_patch.history.fields import Block, blocks_of, text_block, text_of
-from langgraph_patch.history.refusal_phrases import matters_in
+from langgraph_patch.history.refusal_phrases import OF_MEDIA, matters_in
 from langgraph_patch.history.refused import NO_TEXT
 
 Take = Literal["named", "newest", "all"]
@@ -41,7 +41,8 @@ Take = Literal["named", "newest", "all"]
 
 - `named`: the one that the refusal names (`messages.3.content.1`, `image at index 2`).
 - `newest`: all before the newest human message, and the newest of the results behind it: an agent
-  that looks at screenshots sees the others.
+  that looks at screenshots sees the others. If the refusal speaks of a picture, only pictures; if
+  it speaks of a document, no picture.
 - `all`: all before the newest human message, and of all results behind it.
 
 If the refusal says that the model reads none, all are taken at once.
@@ -61,7 +62,7 @@ def asked_form(
     """Write a history as the text of a refusal asks for it, for one request.
 
     Args:
-        messages: The history in the plain form; it is not changed.
+        messages: The history, in the plain form if a provider reads that; it is not changed.
         refusal: The texts of the refusals, the newest one last.
         take: Which media are taken. Default: those before the newest human message, and the newest
             of the results behind it.
@@ -84,7 +85,7 @@ def asked_form(
     """
     matters = matters_in(refusal)
     patch = patch_of(messages, [], ())
-    if matters & {"media", "no_media"}:
+    if matters & OF_MEDIA:
         reads_none = "no_media" in matters
         places = media_in(messages)[: None if reads_none else among]
         taken = _taken(messages, places, refusal, "all" if reads_none else take)
@@ -142,64 +143,115 @@ def _is_media(block: Block) -> bool:
     return block.kind in _MEDIA or (not block.kind and any(key in block.fields for key in _KEYS))
 
 
+def _is_image(block: Block) -> bool:
+    return "image" in block.kind or "image" in block.fields or _type_of(block).startswith("image/")
+
+
 def _taken(
     messages: Sequence[BaseMessage], places: Sequence[Place], refusal: str, take: Take
 ) -> set[Place]:
     """The media that become a text."""
     newest = newest_human(messages)
-    named = set(_named(messages, places, refusal))
+    images = {p for p in places if _is_image(blocks_of(messages[p.message])[p.block])}
+    named = _named(messages, places, images, refusal)
     if any(place.message == newest for place in named):
         return set()
-    behind = [place for place in places if place.message > newest]
     if take == "named":
         return named
+    behind = [place for place in places if place.message > newest]
+    before = [place for place in places if place.message < newest]
     if take == "newest":
+        matters = matters_in(refusal) & OF_MEDIA
+        if len(matters) == 1 and matters & {"image", "file"}:
+            is_spoken_of = (
+                images.__contains__ if "image" in matters else (lambda p: p not in images)
+            )
+            before, behind = [*filter(is_spoken_of, before)], [*filter(is_spoken_of, behind)]
         behind = [place for place in behind if place in named] or behind[-1:]
-    return {*(place for place in places if place.message < newest), *behind}
+    return {*before, *behind}
 
 
 _PATH = re.compile(
-    r"(?:messages?|contents)(?P<dots>[.\[]+)(\d+)\]?\.(?:content|parts)[.\[]+(\d+)", re.IGNORECASE
+    r"(?:messages?|contents)(?P<dots>[.\[]+)(\d+)\]?\.(?:content|parts)[.\[]+(\d+)"
+    r"(?:\]?(?:\.tool_result)?\.content[.\[]+(\d+))?",
+    re.IGNORECASE,
 )
-"""Where a block is in a request: `messages.3.content.1`, `contents[3].parts[1]`."""
+"""Where a block is in a request: `messages.3.content.1`, `contents[3].parts[1]`; and in that of a
+result, `messages.3.content.1.tool_result.content.0`."""
 
-_NUMBER = re.compile(r"(?:image|file|document) at index (\d+)", re.IGNORECASE)
+_NUMBER = re.compile(r"(image|file|document) at index (\d+)", re.IGNORECASE)
 
 
 def _named(
-    messages: Sequence[BaseMessage], places: Sequence[Place], refusal: str
-) -> Iterator[Place]:
-    """The media that the newest text names, if it is certain which these are.
+    messages: Sequence[BaseMessage], places: Sequence[Place], images: set[Place], refusal: str
+) -> set[Place]:
+    """The media that the newest text about media names; none if it is not certain which these are.
 
     OpenAI counts the messages of the history. Anthropic, Bedrock and Gemini count turns: results
-    and human messages behind one another are one, in which a result is one block.
+    and human messages behind one another are one, in which a result is one block. Their
+    integrations differ in what else they join, and in the texts that they leave out.
     """
-    known = set(places)
+    lines = [line for line in refusal.splitlines() if matters_in(line) & OF_MEDIA]
+    refusal = next((each for each in reversed(lines) if _PATH.search(each)), refusal)
     if paths := _PATH.findall(refusal):
-        dots, turn, block = paths[-1][0], int(paths[-1][1]), int(paths[-1][2])
-        stored = [{Place(turn, block)}]
-        turns = _turns(messages)
-        sent = turns[turn] if turn < len(turns) else []
-        counted = [set(sent[block])] if block < len(sent) else []
-        for found in [*stored, *counted] if "[" in dots else [*counted, *stored]:
-            if found & known:
-                yield from found & known
-                return
-    elif (numbers := _NUMBER.findall(refusal)) and int(numbers[-1]) < len(places):
-        yield places[int(numbers[-1])]
+        dots, turn, block, inner = paths[-1][0], *(int(part or -1) for part in paths[-1][1:])
+        stored = {frozenset({Place(turn, block)} & {*places} if inner < 0 else ())}
+        counted = {
+            frozenset(_at(turns, turn, block, inner) & {*places})
+            for joins, blanks in product((True, False), repeat=2)
+            for turns in [_turns(messages, joins_models=joins, has_blanks=blanks)]
+        }
+        for ways in [stored, counted] if "[" in dots else [counted, stored]:
+            if found := ways - {frozenset()}:
+                return {*found.pop()} if len(found) == 1 else set()
+    elif numbers := _NUMBER.findall(refusal):
+        kind, index = numbers[-1][0].lower(), int(numbers[-1][1])
+        of_kind = [place for place in places if (place in images) == (kind == "image")]
+        # It is not known whether others are counted.
+        counts = {each[index] for each in (places, of_kind) if index < len(each)}
+        return counts if len(counts) == 1 else set()
+    return set()
 
 
-def _turns(messages: Sequence[BaseMessage]) -> list[list[list[Place]]]:
-    """The turns of a request, and the blocks of each: a result is one with several places."""
+def _at(
+    turns: Sequence[Sequence[Sequence[Place]]], turn: int, block: int, inner: int
+) -> set[Place]:
+    """The places of a block, or of one inside of it."""
+    sent = turns[turn] if turn < len(turns) else []
+    own = sent[block] if block < len(sent) else []
+    return {own[inner]} if 0 <= inner < len(own) else {*own}
+
+
+def _turns(
+    messages: Sequence[BaseMessage], *, joins_models: bool, has_blanks: bool
+) -> list[list[list[Place]]]:
+    """The turns of a request, and the blocks of each: a result is one with several places.
+
+    Args:
+        messages: The history.
+        joins_models: Whether messages of a model behind one another are one turn.
+        has_blanks: Whether texts that say nothing are sent.
+    """
     found = list[list[list[Place]]]()
     speakers = [(i, m) for i, m in enumerate(messages) if m.type != "system"]
-    for _, group in groupby(speakers, lambda each: isinstance(each[1], AIMessage)):
+
+    def speaker(each: tuple[int, BaseMessage]) -> object:
+        is_model = isinstance(each[1], AIMessage)
+        return (is_model, is_model and not joins_models and each[0])
+
+    for _, group in groupby(speakers, speaker):
         turn = list[list[Place]]()
         for index, message in group:
-            own = [Place(index, number) for number in range(len(blocks_of(message)))]
+            blocks = enumerate(blocks_of(message))
+            own = [Place(index, i) for i, block in blocks if has_blanks or not _is_blank(block)]
             turn += [own] if isinstance(message, ToolMessage) else [[place] for place in own]
         found.append(turn)
     return found
+
+
+def _is_blank(block: Block) -> bool:
+    text = block.fields.get("text") if block.kind == "text" else block.stored
+    return isinstance(text, str) and not text.strip()
 
 
 def _without_media(messages: Sequence[BaseMessage], taken: set[Place]) -> Patch:
@@ -239,14 +291,25 @@ def _content(blocks: Sequence[Block]) -> Any:
 
 def _described(block: Block) -> str:
     """The type of a block, its name and its size, as far as they are known."""
-    parts = [block.fields, *(v for v in block.fields.values() if isinstance(v, Mapping))]
-    parts += [v for part in parts[1:] for v in part.values() if isinstance(v, Mapping)]
-    kind = _first(parts, "mime_type", "media_type", "format") or _of_url(parts) or block.kind
+    parts = _parts_of(block)
+    kind = _type_of(block) or block.kind
     kind = kind or next((key for key in _KEYS if key in block.fields), "file")
     name = _first(parts, "filename", "file_name", "name", "title", "file_id")
     size = max(map(_size, parts))
     told = [kind, repr(name) if name else "", f"({size} bytes)" if size else ""]
     return " ".join(filter(None, told))
+
+
+def _parts_of(block: Block) -> list[Mapping[str, Any]]:
+    """The fields of a block, and those of what is in it."""
+    parts = [block.fields, *(v for v in block.fields.values() if isinstance(v, Mapping))]
+    return parts + [v for part in parts[1:] for v in part.values() if isinstance(v, Mapping)]
+
+
+def _type_of(block: Block) -> str:
+    """The type of what a block holds, as far as it is known."""
+    parts = _parts_of(block)
+    return _first(parts, "mime_type", "media_type", "format") or _of_url(parts)
 
 
 def _size(part: Mapping[str, Any]) -> int:

@@ -10,34 +10,42 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Literal
+from typing import Final, Literal
 
-Matter = Literal["media", "no_media", "user_after_tool", "alternation", "end"]
+Matter = Literal["image", "file", "media", "no_media", "user_after_tool", "alternation", "end"]
+
+OF_MEDIA: Final = frozenset[Matter]({"image", "file", "media", "no_media"})
 
 PHRASES: Mapping[Matter, Mapping[str, str]] = {
-    # A picture, a sound or a file that the model cannot read.
-    "media": {
+    # A picture that the model cannot read.
+    "image": {
         "Could not process image": "anthropics/claude-code/issues/56511",
-        "Could not process PDF": "anthropics/anthropic-sdk-python/issues/903",
-        "The PDF specified was not valid": "anthropics/claude-code/issues/5174",
         "image exceeds * MB maximum": "daya0576/pi-imessage/issues/5",
         "image dimensions exceed max allowed size": "anthropics/claude-code/issues/52220",
         "Image does not match the provided media type": "anthropics/claude-code/issues/15746",
         "but the image appears to be a": "home-assistant/core/issues/167208",
         "image.source.base64.media_type: Input should be": "anthropics/claude-code/issues/8184",
-        "document source bytes could not be parsed": "maximhq/bifrost/issues/5472",
         "image cannot be empty": "anthropics/claude-code/issues/12750",
         "image.source.base64: invalid base64 data": "Yeachan-Heo/gajae-code/pull/2806",
         "You uploaded an unsupported image": "CosmosShadow/gptpdf/issues/6",
         "does not represent a valid image": "acoyfellow/my-ax/issues/68",
-        "Timeout while downloading": "vercel/ai/issues/8857",
-        "Error while downloading": "openai/openai-python/pull/2790",
         "Failed to download image": "riverscuomo/cuomputer/issues/95",
-        "Failed to download multimodal content": "agentscope-ai/agentscope-java/issues/2700",
         "Provided image is not valid": "AmberSahdev/Open-Interface/issues/64",
         "Unable to process input image": "google-gemini/gemini-cli/issues/5064",
-        "Unsupported MIME type": "charmbracelet/crush/issues/995",
         "At most * image(s) may be provided": "vllm-project/vllm/issues/13513",
+    },
+    # A document that it cannot read.
+    "file": {
+        "Could not process PDF": "anthropics/anthropic-sdk-python/issues/903",
+        "The PDF specified was not valid": "anthropics/claude-code/issues/5174",
+        "document source bytes could not be parsed": "maximhq/bifrost/issues/5472",
+    },
+    # One of these, or a sound or a film.
+    "media": {
+        "Timeout while downloading": "vercel/ai/issues/8857",
+        "Error while downloading": "openai/openai-python/pull/2790",
+        "Failed to download multimodal content": "agentscope-ai/agentscope-java/issues/2700",
+        "Unsupported MIME type": "charmbracelet/crush/issues/995",
     },
     # The model reads none at all.
     "no_media": {

@@ -19,7 +19,7 @@ from langgraph.graph.message import add_messages
 from langgraph_patch import PatchToolCallsMiddleware, patch_model, with_patching
 from langgraph_patch.history.asked_form import NOTHING_NEW
 from support.asked import BAD, GOOD, STATES, TEXT
-from support.refused import CONFIG, PLACES, WAYS, RefusedError, RefusingModel
+from support.refused import CLAUDE, CONFIG, PLACES, THINKING, WAYS, RefusedError, RefusingModel
 
 PATCHED = [place for place in PLACES if place != "bare"]
 IMAGE, NO_IMAGES = "Could not process image", "image_url is only supported by certain models"
@@ -100,6 +100,29 @@ def test_a_picture_that_comes_later_is_seen(place):
     assert len(model.seen) == 5
     assert [repr(messages).count("Z29vZA") for messages in model.seen] == [0, 0, 1, 2, 3]
     assert [bool(bad(messages)) for messages in model.seen] == [True, *[False] * 4]
+
+
+@pytest.mark.parametrize("place", PATCHED)
+def test_a_picture_of_this_turn_behind_thinking_that_the_provider_demands(place):
+    """The plain form has no thinking, and is refused for that: the picture alone is left out."""
+    tool = StructuredTool.from_function(lambda: [TEXT, BAD], name="look", description="Look.")
+    thinks = AIMessage([THINKING], tool_calls=[CALL], response_metadata=CLAUDE)
+
+    def rule(messages):
+        newest = max(i for i, m in enumerate(messages) if m.type == "human")
+        thought = [m for m in messages[newest:] if m.type == "ai" and m.tool_calls]
+        if thought and THINKING not in [*thought[-1].content]:
+            return "messages.1.content.0.type: Expected `thinking`, but found `tool_use`."
+        return bad(messages)
+
+    graph, model = agent_of(place, rule, [], [thinks], [tool])
+    graph.invoke({"messages": [HumanMessage("go")]}, CONFIG)
+    assert stored(graph)[-1].text == "done"
+    assert THINKING in [*stored(graph)[1].content]
+    assert BAD in stored(graph)[2].content
+    assert len(model.seen) <= 4
+    graph.invoke({"messages": [HumanMessage("and now?")]}, CONFIG)
+    assert stored(graph)[-1].text == "done"
 
 
 @pytest.mark.parametrize("place", ["middleware", "patch_model"])

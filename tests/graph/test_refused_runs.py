@@ -429,6 +429,12 @@ def test_the_text_of_a_refusal_is_that_of_all_errors():
     ]
 
 
+def test_the_text_of_a_refusal_is_not_that_of_an_error_that_was_handled_when_it_came():
+    """A phrase in it would say what to repair, though another request was meant."""
+    error = raised(SdkError("too many tools", status_code=400), context=SdkError("process image"))
+    assert refusal_text(raised(RuntimeError("outer"), cause=error)) == "outer\ntoo many tools"
+
+
 WIRE = {"name": "bank.wire", "description": "Pay.", "parameters": {}}
 NAMED: dict[str, Callable[[Any], Any]] = {
     "bound": lambda model: patch_model(model.bind(tools=[WIRE])),

@@ -16,6 +16,7 @@ from support.strategies import valid_histories
 
 NOT_SENT = "not sent, because the provider refused the request.]"
 IMAGE = "Could not process image"
+ANY = "Unsupported MIME type"
 NONE = "Invalid content type. image_url is only supported by certain models."
 AFTER_TOOL = "Unexpected role 'user' after role 'tool'"
 ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/..."
@@ -95,12 +96,12 @@ def shown(messages):
 def test_a_block_becomes_a_text_that_describes_it(name):
     """With its type, its name and its size, as far as they are known; what is beside it stays."""
     block, described = MEDIA[name]
-    [_, result, _] = asked_form([*seen(block), H("?")], IMAGE).messages
+    [_, result, _] = asked_form([*seen(block), H("?")], ANY).messages
     assert result.content == f"[{described} that read_file returned: {NOT_SENT}"
-    [human, _] = asked_form([H([TEXT, block]), H("?")], IMAGE).messages
+    [human, _] = asked_form([H([TEXT, block]), H("?")], ANY).messages
     assert human.content == f"look\n[{described} of an earlier message: {NOT_SENT}"
     beside = {"type": "other", "x": 1}
-    [human, _] = asked_form([H(["a", block, beside]), H("?")], IMAGE).messages
+    [human, _] = asked_form([H(["a", block, beside]), H("?")], ANY).messages
     text = {"type": "text", "text": f"[{described} of an earlier message: {NOT_SENT}"}
     assert human.content == ["a", text, beside]
 
@@ -167,6 +168,57 @@ def test_a_path_that_leads_nowhere_names_nothing(path):
     history = [H([image(1)]), AIMessage("ok", id="a"), H("?")]
     assert not asked_form(history, f"{path}: {IMAGE}", "named")
     assert shown(asked_form(history, f"{path}: {IMAGE}").messages) == []
+
+
+def test_the_block_in_a_result_is_named():
+    """Anthropic names it below the result; without it, all of the result are meant."""
+    history = [H("q"), *seen(image(1), TEXT, image(2), name="t1")]
+    inner = f"messages.2.content.0.tool_result.content.2.image: {IMAGE}"
+    assert shown(asked_form(history, inner, "named").messages) == ["image/1"]
+    assert not asked_form(history, inner.replace("content.2.image", "content.1.image"), "named")
+    assert shown(asked_form(history, f"messages.2.content.0: {IMAGE}", "named").messages) == []
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [H([image(1)]), AIMessage("a", id="a"), AIMessage("b", id="b"), H([image(2)])],
+        [H("q"), AIMessage("a", id="a"), H([{"type": "text", "text": " "}, image(1), image(2)])],
+    ],
+    ids=["two messages of a model", "a text that says nothing"],
+)
+def test_what_integrations_count_in_their_own_ways_is_named_only_if_it_is_certain(history):
+    """Otherwise the next form is tried: the newest message may be meant, or an older one."""
+    asked = [*history, AIMessage("ok", id="z"), H([image(3)])]
+    for turn in range(5):
+        for block in range(3):
+            refusal = f"messages.{turn}.content.{block}.image: {IMAGE}"
+            named = shown(asked_form(asked, refusal, "named").messages)
+            is_sure = shown(asked_form(asked, refusal, "newest").messages) == ["image/3"]
+            assert is_sure or (turn, block) in {(3, 0), (4, 0)}
+            assert "image/3" in named
+    assert shown(asked_form(asked, f"messages.2.content.0.image: {IMAGE}", "newest").messages) == [
+        "image/3"
+    ]
+
+
+def test_a_refusal_of_a_picture_leaves_documents():
+    """They are taken if it is refused again. One of a document leaves the pictures."""
+    pdf = {"type": "file", "base64": "aGk=", "mime_type": "application/pdf"}
+    history = [H([image(1), pdf]), AIMessage("ok", id="a"), H("?")]
+    kept = lambda refusal, take: [
+        block["mime_type"]
+        for block in asked_form(history, refusal, take).messages[0].content
+        if isinstance(block, dict) and "mime_type" in block
+    ]
+    assert kept(IMAGE, "newest") == ["application/pdf"]
+    assert kept("Could not process PDF", "newest") == ["image/1"]
+    for refusal, take in (
+        (IMAGE, "all"),
+        (ANY, "newest"),
+        (f"{IMAGE} Could not process PDF", "newest"),
+    ):
+        assert kept(refusal, take) == []
 
 
 def test_nothing_is_done_without_media_or_without_a_phrase():

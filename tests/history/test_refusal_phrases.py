@@ -9,7 +9,7 @@ from langgraph_patch.history.refusal_phrases import PHRASES, matters_in
 from support.paths import PAGES
 
 SENTENCES = {
-    "media": (
+    "image": (
         "messages.3.content.1.image.source.base64.data: Could not process image",
         (
             "messages.1.content.2.image.source.base64: image exceeds 5 MB maximum: 6275800 "
@@ -22,7 +22,14 @@ SENTENCES = {
         "You uploaded an unsupported image. Please make sure your image is valid.",
         "At most 1 image(s) may be provided in one request.",
         "Unable to process input image. Please retry or report in https://developers",
+    ),
+    "file": (
+        "The PDF specified was not valid.",
+        "Failed to process: the document source bytes could not be parsed as PDF",
+    ),
+    "media": (
         "Unsupported MIME type: image/jpg",
+        "Error while downloading https://example.com/a.png.",
     ),
     "no_media": (
         "Invalid content type. image_url is only supported by certain models.",
@@ -127,8 +134,8 @@ def test_the_texts_of_the_pages_name_none():
 
 def test_two_matters():
     """A text may name both."""
-    text = f"{SENTENCES['media'][0]}; {SENTENCES['end'][0]}"
-    assert matters_in(text) == {"media", "end"}
+    text = f"{SENTENCES['image'][0]}; {SENTENCES['end'][0]}"
+    assert matters_in(text) == {"image", "end"}
 
 
 def test_each_phrase_is_a_phrase_with_its_source():
