@@ -17,7 +17,9 @@ A damaged history is not an error: `validate_messages` returns its defects and
 to do. It never repeats a value that may hold a password.
 """
 
+import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from langgraph_patch._text import quoted
 
@@ -94,6 +96,22 @@ def check_flags(**flags: object) -> None:
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise OptionError(f"{name}={quoted(value)}: expected True or False.")
+
+
+_NOTE = "langgraph-patch: "
+
+
+def note(error: BaseException, text: str) -> None:
+    """Add a note of this package to an error, if it takes one."""
+    with contextlib.suppress(Exception):  # a class may forbid attributes
+        error.add_note(_NOTE + text)
+
+
+def without_notes(error: BaseException) -> None:
+    """Remove the notes of this package: they speak of the run in which the object was raised."""
+    with contextlib.suppress(Exception):  # as above; `__notes__` may be anything
+        notes: list[Any] = error.__notes__
+        notes[:] = [each for each in notes if not (type(each) is str and each.startswith(_NOTE))]
 
 
 def is_interrupt(error: BaseException) -> bool:

@@ -41,7 +41,7 @@ from langgraph.errors import GraphBubbleUp
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.errors import PatchError
+from langgraph_patch.errors import PatchError, note, without_notes
 from langgraph_patch.graph.attempts import Attempts
 from langgraph_patch.graph.guard import (
     RefusedAgainError,
@@ -49,13 +49,7 @@ from langgraph_patch.graph.guard import (
     guarded,
     in_charge,
 )
-from langgraph_patch.graph.refusal import (
-    carried_by,
-    is_refusal,
-    note,
-    text_of,
-    without_notes,
-)
+from langgraph_patch.graph.refusal import carried_by, is_refusal, text_of
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

@@ -24,8 +24,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from langgraph_patch._sansio import IOGenerator
+from langgraph_patch.errors import note
 from langgraph_patch.graph.guard import TruncationGuard
-from langgraph_patch.graph.refusal import is_refusal, note, refusal_text
+from langgraph_patch.graph.refusal import is_refusal, refusal_text
 from langgraph_patch.graph.request import (
     Histories,
     KnownModel,

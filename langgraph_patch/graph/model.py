@@ -16,6 +16,7 @@ from langchain_core.runnables import (
     RunnableWithFallbacks,
 )
 from langchain_core.runnables.base import RunnableBindingBase
+from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import (
@@ -123,9 +124,9 @@ def patch_model(
         return model
     if not _reads_messages(model):
         raise OptionError(
-            f"model={short(model)} is a {type(model).__name__}: expected a chat model, or what "
-            f"bind_tools, with_structured_output, with_retry or with_config made of one. In a "
-            f"sequence such as `prompt | model`, patch the model: `prompt | patch_model(model)`."
+            f"model={short(model, 60)} is a {type(model).__name__}: expected a chat model, or what "
+            f"bind_tools, with_structured_output, with_retry or with_config made of one. "
+            f"{_remedy_for(model)}."
         )
     return PatchedModel(model, repairer)
 
@@ -299,8 +300,16 @@ class _ModelRequest(Request):
     def report(self, patches: Iterable[Patch]) -> None:
         """Call `on_patch`: nothing stores the repair."""
         for patch in patches:
-            if self.repairer.on_patch is not None:
-                self.repairer.on_patch(patch, self.run.config)
+            self.repairer.notify(patch, self.run)
+
+
+def _remedy_for(model: object) -> str:
+    """What to do with something that is no chat model."""
+    if isinstance(model, str):
+        return f"A name of one becomes a model with LangChain's init_chat_model({short(model, 60)})"
+    if isinstance(model, CompiledStateGraph):
+        return "A graph is patched by with_patching"
+    return "In a sequence `prompt | model` patch the model: `prompt | patch_model(model)`"
 
 
 def _bound_options(runnable: object) -> Iterator[object]:

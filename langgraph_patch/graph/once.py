@@ -70,7 +70,10 @@ def checked_names(once: object) -> tuple[str, ...]:
     """
     names = list(once) if isinstance(once, Sequence) and not isinstance(once, str) else [0]
     if not all(isinstance(name, str) and name for name in names) or len(names) > len({*names}):
-        raise OptionError(f"once={short(once)}: expected a list of names of tools, each once.")
+        raise OptionError(
+            f"once={short(once, 80)}: expected a list of the names of tools, each once, such as "
+            f"once=[{once if isinstance(once, str) else 'wire_money'!r}]."
+        )
     return tuple(map(str, names))
 
 
@@ -90,11 +93,20 @@ def check_tools(names: Collection[str], tools: Collection[str], *, are_all: bool
         meant = get_close_matches(name, tools, 1)
         if meant or are_all:
             raise OptionError(
-                f"once: no ToolNode has a tool called {name!r}: expected one of "
-                f"{', '.join(map(repr, sorted(tools))) or 'none'}."
+                f"once: no ToolNode of the graph has a tool called {name!r}: "
+                + (
+                    f"expected one of {', '.join(map(repr, sorted(tools)))}."
+                    if tools
+                    else _NO_TOOLS
+                )
                 + (f" Did you mean {meant[0]!r}?" if meant else "")
             )
     return unknown
+
+
+_NO_TOOLS = (
+    "it has no ToolNode. Tools that functions of yours run are not claimed: put them in a ToolNode."
+)
 
 
 @dataclass(frozen=True, slots=True)

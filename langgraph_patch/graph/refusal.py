@@ -35,8 +35,6 @@ from langgraph_patch.errors import PatchError
 _REFUSED = (400, 422)
 """The status of a refused request; 422 is that of Mistral and of servers made with FastAPI."""
 
-_NOTE = "langgraph-patch: "
-
 _SUSPENDS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
@@ -126,22 +124,6 @@ def carried_by(error: BaseException) -> list[BaseException]:
             left += members
             found += [] if members else [each]
     return found
-
-
-# --- notes --------------------------------------------------------------------------------------
-
-
-def note(error: BaseException, text: str) -> None:
-    """Add a note of this package to an error, if it takes one."""
-    with contextlib.suppress(Exception):  # a class may forbid attributes
-        error.add_note(_NOTE + text)
-
-
-def without_notes(error: BaseException) -> None:
-    """Remove the notes of this package: they speak of the run in which the object was raised."""
-    with contextlib.suppress(Exception):  # as above; `__notes__` may be anything
-        notes: list[Any] = error.__notes__
-        notes[:] = [each for each in notes if not (type(each) is str and each.startswith(_NOTE))]
 
 
 # --- reading an error -----------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch._text import short
-from langgraph_patch.errors import EvidenceError, OptionError
+from langgraph_patch.errors import EvidenceError, OptionError, note
 from langgraph_patch.evidence.effects import (
     StateWrites,
     one_write_each,
@@ -249,8 +249,7 @@ class Repairer:
         """
         if not changes_history(patch):
             return
-        if self.on_patch is not None:
-            self.on_patch(patch, run.config)
+        self.notify(patch, run)
         logger.info("repaired thread %r: %s", run.thread_id, patch)
         if getattr(run.config.get("callbacks"), "parent_run_id", None) is not None:
             changes = [
@@ -262,6 +261,16 @@ class Repairer:
                 lambda: dispatch_custom_event(EVENT, data, config=run.config),
                 lambda: adispatch_custom_event(EVENT, data, config=run.config),
             )
+
+    def notify(self, patch: Patch, run: Run) -> None:
+        """Call `on_patch`, if there is one. Its error ends the run, with a note that says whose."""
+        if self.on_patch is None:
+            return
+        try:
+            self.on_patch(patch, run.config)
+        except Exception as error:
+            note(error, "raised by the function on_patch of the application; nothing was written")
+            raise
 
     def repaired(
         self, messages: list[BaseMessage], run: Run, *, report: bool = False
@@ -277,8 +286,8 @@ class Repairer:
         if reading is None:
             return messages
         patch = (yield from self.repair(reading, run)).patch
-        if report and self.on_patch is not None:
-            self.on_patch(patch, run.config)
+        if report:
+            self.notify(patch, run)
         logger.debug("repaired the input of a model in thread %r: %s", run.thread_id, patch)
         return patch.messages
 

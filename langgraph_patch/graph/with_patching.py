@@ -15,10 +15,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
+from types import FunctionType, NoneType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
+from langchain_core.language_models import BaseChatModel
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import Graph, compile_like, runs_other_tools
@@ -299,14 +304,33 @@ def _name_error(node: object) -> GraphError:
 # --- the arguments -----------------------------------------------------------------------
 
 
+_REMEDIES: Sequence[tuple[Any, str]] = (
+    (NoneType, "Perhaps the function that makes the graph does not return it"),
+    (type, "Pass a graph that is made of the class"),
+    (FunctionType, "Call the function that makes the graph, and pass what it returns"),
+    (BaseChatModel, "A model is patched by patch_model, or as a part of its graph"),
+    (BaseTool | ToolNode, "Patch the graph in which it is"),
+    (BaseCheckpointSaver, "Its stored threads are repaired by repair_thread"),
+    (
+        object,
+        (
+            "Patch the graph before you bind() it, give it a with_retry(), or call it in an "
+            "@entrypoint; inside an @entrypoint use patch_model. If it runs on a server, patch it "
+            "there, where it is made"
+        ),
+    ),
+)
+"""What to do with something that is no graph: the first kind that it is of."""
+
+
 def _checked_builder(graph: object) -> _Builder:
     """The builder of a graph, compiled or not."""
     builder = graph.builder if isinstance(graph, CompiledStateGraph) else graph
     if not isinstance(builder, StateGraph):
+        remedy = next(text for kind, text in _REMEDIES if isinstance(graph, kind))
         raise GraphError(
-            f"{short(graph)} is a {type(graph).__name__}: expected a StateGraph, or the compiled "
-            f"graph that its compile() returns. Patch the graph before you bind() it, give it a "
-            f"with_retry(), or call it in an @entrypoint; inside an @entrypoint use patch_model."
+            f"{short(graph, 60)} is a {type(graph).__name__}: expected a StateGraph, or the "
+            f"compiled graph that its compile() returns. {remedy}."
         )
     if storage.ROOT_CHANNEL in Graph(builder).channels:
         raise GraphError(

@@ -22,6 +22,8 @@ Placeholder: TypeAlias = str | Mapping[Cause, str] | Callable[[DanglingCall], "s
 """An application's own content of placeholders: one text, a text per cause, or a callable."""
 
 
+_FIELD = re.compile(r"\{[a-z_]+\}")
+
 # --- the option ----------------------------------------------------------------------------
 
 
@@ -38,6 +40,12 @@ def checked_placeholder(placeholder: Placeholder | None) -> Placeholder | None:
             f"placeholder={short(placeholder)}: expected a text, a callable that takes a "
             f"DanglingCall, or a mapping from causes ({', '.join(CAUSES)}) to texts."
         )
+    for text in [placeholder] if isinstance(placeholder, str) else texts.values():
+        if unknown := {*_FIELD.findall(text)} - {"{name}", "{id}"}:
+            raise OptionError(
+                f"placeholder={short(text)}: there is no field {min(unknown)}: expected {{name}} "
+                f"of the tool and {{id}} of the call, or a callable that takes a DanglingCall."
+            )
     return placeholder
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage, FunctionMessage, ToolMessage
 
 from langgraph_patch._text import short
-from langgraph_patch.errors import OptionError
+from langgraph_patch.errors import OptionError, note
 from langgraph_patch.history.calls import Call, write_calls
 from langgraph_patch.history.changes import (
     Change,
@@ -170,7 +170,11 @@ def _placeholder(
 def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMessage | None:
     """The application's own content, in whose texts `{name}` and `{id}` are replaced."""
     if callable(placeholder):
-        content = placeholder(call)
+        try:
+            content = placeholder(call)
+        except Exception as error:
+            note(error, "raised by the function placeholder of the application")
+            raise
         if not isinstance(content, str | ToolMessage):
             raise OptionError(
                 f"placeholder callable returned {short(content)} for tool call "

@@ -26,6 +26,7 @@ from collections.abc import (
 from typing import Any, Protocol, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, messages_from_dict
+from langchain_core.runnables import Runnable
 from langgraph.checkpoint.serde.types import INTERRUPT
 
 from langgraph_patch._text import short
@@ -63,8 +64,10 @@ def open_stream(stream: Any, *, expected: str, remedy: str, asynchronous: bool =
     if is_sync or is_async:
         kind = "a sync stream" if is_sync else "an async stream"
         raise StreamError(f"{short(stream)} is {kind}: {remedy}.")
-    awaited = " Await the coroutine first." if isinstance(stream, Awaitable) else ""
-    raise StreamError(f"Expected {expected}, got {short(stream)}.{awaited}")
+    hint = " Await the coroutine first." if isinstance(stream, Awaitable) else ""
+    if isinstance(stream, Runnable):
+        hint = f" Pass what its {'astream' if asynchronous else 'stream'}(...) returns."
+    raise StreamError(f"Expected {expected}, got {short(stream)}.{hint}")
 
 
 # --- the items of a stream -----------------------------------------------------------------

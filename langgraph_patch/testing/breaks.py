@@ -23,6 +23,7 @@ from langchain_core.tracers.context import register_configure_hook
 from langgraph.errors import GraphInterrupt
 from langgraph.graph.state import CompiledStateGraph
 
+from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError
 
 _SECONDS = 0.1
@@ -73,7 +74,7 @@ def fail(tool: str | None = None, error: Exception | None = None) -> Iterator[No
             tool that fails breaks no thread.
     """
     error = error or ConnectionError("the service does not answer")
-    with _happening(_Failure(tool, error), "no error of a tool has ended the run"):
+    with _happening(_Failure(tool, error), f"no error of {_named(tool)} has ended the run"):
         yield
 
 
@@ -93,15 +94,21 @@ def kill(graph: CompiledStateGraph[Any, Any, Any, Any], tool: str | None = None)
         AssertionError: If the tool is not called.
         GraphError: If the graph has no checkpointer.
     """
-    saver: Any = graph.checkpointer
+    saver: Any = getattr(graph, "checkpointer", None)
     if not hasattr(saver, "put_writes"):
-        raise GraphError("The graph has no checkpointer: compile it with one to kill it.")
+        raise GraphError(
+            f"kill({short(graph, 60)}): expected a graph that is compiled with a checkpointer, and "
+            f"behind it the name of a tool, if it is not the first one."
+        )
     death = _Death(tool, _KilledError())
     methods: dict[str, Any] = {
         **{name: partial(death.write, getattr(saver, name)) for name in ("put", "put_writes")},
         **{name: partial(death.awrite, getattr(saver, name)) for name in ("aput", "aput_writes")},
     }
-    with patch.multiple(saver, **methods), _happening(death, "no tool has done its work"):
+    with (
+        patch.multiple(saver, **methods),
+        _happening(death, f"{_named(tool)} has not done its work"),
+    ):
         yield
 
 
@@ -135,6 +142,10 @@ def refuse() -> Iterator[None]:
 
 
 # --- what happens ------------------------------------------------------------------------
+
+
+def _named(tool: str | None) -> str:
+    return "a tool" if tool is None else f"the tool {tool!r}"
 
 
 class _Break(BaseCallbackHandler):

@@ -18,6 +18,8 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import Field
 
+from langgraph_patch._text import short
+from langgraph_patch.errors import OptionError
 from langgraph_patch.testing.breaks import spoken
 
 _ID_KEYS = {"tool_use": "id", "tool_call": "id", "function_call": "call_id"}
@@ -45,11 +47,20 @@ def calls(*named: tuple[str, dict[str, Any]], first: int = 1, **fields: Any) -> 
         first: The number in the first id. Default: 1.
         **fields: Other fields of the message.
 
+    Raises:
+        OptionError: If a call is anything but a name and arguments.
+
     Examples:
         >>> from langgraph_patch.testing import calls
         >>> [(call["id"], call["name"]) for call in calls(("mail", {"to": "bob"})).tool_calls]
         [('c1', 'mail')]
     """
+    for each in named:
+        if not (isinstance(each, tuple) and [*map(type, each)] == [str, dict]):
+            raise OptionError(
+                f"calls({', '.join(map(short, named))}): expected the name of a tool and its "
+                f"arguments for each call, such as calls(('mail', {{'to': 'bob'}}))."
+            )
     listed = [
         {"name": name, "args": args, "id": f"c{number}", "type": "tool_call"}
         for number, (name, args) in enumerate(named, first)
@@ -121,6 +132,9 @@ class StrictModel(BaseChatModel):
             the history and return one of these.
         **fields: The attributes below, and other fields of a `BaseChatModel`.
 
+    Raises:
+        OptionError: If a line is none of these, or there is no such field.
+
     Attributes:
         script: What it has not said yet.
         refuses: A function that raises an error for a history. Default: `check_request`.
@@ -140,7 +154,26 @@ class StrictModel(BaseChatModel):
     seen: list[list[BaseMessage]] = Field(default_factory=list)
 
     def __init__(self, *script: Any, **fields: Any) -> None:
-        super().__init__(**{"script": [*script], **fields})
+        known = {
+            name for key, field in type(self).model_fields.items() for name in (key, field.alias)
+        }
+        if unknown := fields.keys() - known:
+            raise OptionError(
+                f"StrictModel has no field {min(unknown)!r}. What it says: StrictModel('Hello.', "
+                f"calls(('mail', {{}})))."
+            )
+        lines = [*fields.pop("script", script)]
+        for line in lines:
+            parts = line if isinstance(line, list) else []
+            if not (isinstance(line, AIMessage | str | list) or callable(line)) or not all(
+                isinstance(each, AIMessageChunk | Exception) for each in parts
+            ):
+                raise OptionError(
+                    f"StrictModel cannot say {short(line)}: expected a message of a model, a text, "
+                    f"the chunks of one message as a list, or a function. Several lines are "
+                    f"several arguments: StrictModel(*lines)."
+                )
+        super().__init__(**{"script": lines, **fields})
 
     @property
     def _llm_type(self) -> str:

@@ -112,8 +112,8 @@ class Selection:
             ids = [*ids] if is_list else [None]
             if not all(isinstance(each, str) for each in ids):
                 raise OptionError(
-                    f"thread_ids={quoted(self.thread_ids)}: expected the ids of threads, for one a "
-                    f"list of one."
+                    f"thread_ids={quoted(self.thread_ids)}: expected a list of the ids of threads, "
+                    f"which are texts, such as thread_ids=['user-7']."
                 )
             object.__setattr__(self, "thread_ids", sorted(set(ids)))
         if self.include is not None and not callable(self.include):

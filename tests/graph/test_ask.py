@@ -21,13 +21,8 @@ from langgraph.types import Command, RetryPolicy, interrupt
 
 from kit import Desk, StrictModel, calls, loop
 from langgraph_patch import patch_model, with_patching
-from langgraph_patch.graph.refusal import (
-    carried_by,
-    is_refusal,
-    note,
-    refusal_text,
-    without_notes,
-)
+from langgraph_patch.errors import note, without_notes
+from langgraph_patch.graph.refusal import carried_by, is_refusal, refusal_text
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.refused import (
     CONFIG,

@@ -436,11 +436,11 @@ def test_the_message_is_stored_before_the_tool_runs(asynchronous):
 @pytest.mark.parametrize(
     ("once", "text"),
     [
-        ("pay", "expected a list of names"),
+        ("pay", "expected a list of the names"),
         (["pay", "pay"], "names of tools, each once"),
-        ([""], "expected a list of names"),
-        ([1], "expected a list of names"),
-        (None, "expected a list of names"),
+        ([""], "expected a list of the names"),
+        ([1], "expected a list of the names"),
+        (None, "expected a list of the names"),
     ],
 )
 def test_a_wrong_option(once, text):
@@ -457,11 +457,13 @@ def test_a_wrong_option(once, text):
 def test_an_unknown_tool(caplog):
     """An error if all tools are known, or if the name is like that of one; else a warning."""
     graph = loop(StrictModel(), [Bank().tool])
-    with pytest.raises(OptionError, match=r"no ToolNode has a tool called 'pai'.*mean 'pay'"):
+    with pytest.raises(
+        OptionError, match=r"no ToolNode of the graph has a tool called 'pai'.*mean 'pay'"
+    ):
         with_patching(graph, once=["pai"])
     with pytest.raises(OptionError, match=r"expected one of 'pay'\.$"):
         with_patching(graph, once=["something"])
-    with pytest.raises(OptionError, match="expected one of none"):
+    with pytest.raises(OptionError, match="it has no ToolNode"):
         with_patching(above(model_node(StrictModel())), once=["pay"])
     agent = BARE["create_agent"](
         StrictModel(), [Bank().tool], None, middleware=[ToolRetryMiddleware()]

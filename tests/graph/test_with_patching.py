@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
@@ -267,6 +268,19 @@ async def audit(*_: Any) -> None:
     """Audit a patch."""
 
 
+def test_an_error_of_on_patch_says_whose_it_is():
+    """It ends the run, before anything is written."""
+
+    def fails(*_: Any) -> None:
+        raise ValueError("no space left")
+
+    graph = with_patching(loop(StrictModel(), Desk().tools()).compile(), on_patch=fails)
+    history = [HumanMessage("go"), calls(("mail", {"to": "bob"})), HumanMessage("never mind")]
+    with pytest.raises(ValueError, match="no space left") as raised:
+        graph.invoke({"messages": history})
+    assert any("on_patch of the application" in each for each in raised.value.__notes__)
+
+
 @pytest.mark.parametrize("on_patch", [audit, partial(audit, 1), Audit()])
 def test_an_asynchronous_on_patch(on_patch: Any):
     """It is called without await, so it would never run."""
@@ -306,7 +320,12 @@ BARE_LIST = plain("agent", state=Annotated[list[AnyMessage], add_messages])
             "RunnableRetry: expected a StateGraph.*patch_model",
         ),
         (chat, "Pregel: expected a StateGraph.*use patch_model"),
-        (None, "NoneType: expected a StateGraph.*use patch_model"),
+        (None, "NoneType: expected a StateGraph.*does not return it"),
+        (plain, "function: expected a StateGraph.*pass what it returns"),
+        (MessagesState, "expected a StateGraph.*made of the class"),
+        (StrictModel(), "StrictModel: expected a StateGraph.*by patch_model"),
+        (InMemorySaver(), "InMemorySaver: expected a StateGraph.*by repair_thread"),
+        (ToolNode([]), "ToolNode: expected a StateGraph.*graph in which it is"),
         (BARE_LIST, "bare value: expected a schema with a key"),
     ],
 )

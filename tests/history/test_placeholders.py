@@ -68,7 +68,7 @@ def test_the_marker_has_what_machines_need():
         assert is_quiet(found)
 
 
-@pytest.mark.parametrize("text", ["", "{0.__class__}{error}%s{name!r}{", "x" * 10_000])
+@pytest.mark.parametrize("text", ["", '{0.__class__}{}{"a": 1}%s{name!r}{', "x" * 10_000])
 def test_one_text_is_used_for_every_cause(text):
     """However long, only with name and id filled in; a mapping may be partial."""
     given, expected = text + "{name} ({id})", text + "t (c1)"
@@ -79,6 +79,22 @@ def test_one_text_is_used_for_every_cause(text):
     found = placeholders([A, CUT, X], placeholder={"unknown": given})
     assert [message.content for message in found] == [expected, en.MALFORMED.format("t", "c2")]
     assert placeholders([A], placeholder=lambda _: given)[0].content == given
+
+
+@pytest.mark.parametrize("placeholder", ["{tool} was cut", {"unknown": "{error}"}])
+def test_a_field_that_no_text_has_is_an_error(placeholder):
+    """A callable knows more than the two."""
+    with pytest.raises(OptionError, match=r"no field \{\w+\}: expected \{name\} of the tool"):
+        patch_messages([A, X], placeholder=placeholder)
+
+
+def test_what_a_callable_raises_says_whose_it_is():
+    """The error is its own."""
+    with pytest.raises(ZeroDivisionError) as raised:
+        patch_messages([A, X], placeholder=lambda _: 1 / 0)
+    assert raised.value.__notes__ == [
+        "langgraph-patch: raised by the function placeholder of the application"
+    ]
 
 
 def test_a_callable_receives_everything():

@@ -103,8 +103,8 @@ def test_what_is_invalid_is_refused_at_once(saver):
     """Before anything is read; a password is not repeated."""
     no_saver = "is a {}: expected a checkpoin"
     for target, options, expected in (
-        (saver, {"thread_ids": "t07"}, "thread_ids='t07': expected the ids of threads, for one"),
-        (saver, {"thread_ids": [7]}, "thread_ids=.7.: expected the ids"),
+        (saver, {"thread_ids": "t07"}, "thread_ids='t07': expected a list of the ids"),
+        (saver, {"thread_ids": [7]}, "thread_ids=.7.: expected a list of the ids"),
         (saver, {"messages_key": None}, "messages_key=None: expected the name of a state key"),
         (saver, {"include": "1*"}, "include='1.': expected a function of a thread id"),
         (saver, {"since": "2026-05-01"}, "since='2026-05-01': expected a datetime"),

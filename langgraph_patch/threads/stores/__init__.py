@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from os import PathLike
 from types import ModuleType
 from typing import Any
 
@@ -113,7 +114,8 @@ def open_database(
     if not isinstance(target, str):
         raise OptionError(
             f"{quoted(target)} is a {type(target).__name__}: expected the path of a SQLite file or "
-            f"the URI of a database, as a text. A path: str(path)."
+            f"the URI of a database, as a text."
+            + (" Pass str(path)." if isinstance(target, PathLike) else "")
         )
     used = serde or JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
     store = next(store for begins, _, store in _STORES if target.startswith(begins))
@@ -170,6 +172,11 @@ def checked_saver(target: Any, *, write: bool) -> BaseCheckpointSaver[Any]:
             f"{name} is asynchronous: open the same database with its synchronous form, such as "
             f"SqliteSaver or PostgresSaver, or get_sync_client for a LangGraph Server. An "
             f"asynchronous service calls the function in a thread: await asyncio.to_thread(...)."
+        )
+    if isinstance(target, AbstractContextManager) and not isinstance(target, BaseCheckpointSaver):
+        raise OptionError(
+            f"a {name} is no checkpointer yet: from_conn_string and open_database open one with "
+            f"`with ... as saver:`; pass that `saver`."
         )
     if not isinstance(target, BaseCheckpointSaver):
         raise OptionError(
