@@ -99,6 +99,8 @@ def _selection(options: Namespace) -> Selection:
     ids, globs = [*options.ids], [glob for glob in options.thread if glob != "-"]
     if len(globs) < len(options.thread):
         ids += filter(None, (line.rstrip("\r\n") for line in sys.stdin or ()))
+        if not ids:
+            output.tell(options, "no id was read from the input.")
     is_named = bool(options.ids) or "-" in options.thread
     if ids and globs and not any(fnmatchcase(name, glob) for name in ids for glob in globs):
         raise OptionError(

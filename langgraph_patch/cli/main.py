@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(
             name, help=text, description=text, epilog=_EPILOG, formatter_class=form
         )
+        command.set_defaults(parser=command)
         command.add_argument("--debug", action="store_true", help="show tracebacks")
         for add_arguments in groups:
             add_arguments(command.add_argument)
@@ -106,7 +107,7 @@ def _add_key(add: Callable[..., Any]) -> None:
 
 
 def _add_selection(add: Callable[..., Any]) -> None:
-    add("ids", nargs="*", default=[], metavar="THREAD", help="ids of threads")
+    add("ids", nargs="*", default=[], metavar="THREAD", help="ids; behind -- if one begins with -")
     text = "only threads whose id matches, such as 'user-7*'; - reads ids, one a line, from the "
     add("--thread", action="append", default=[], metavar="GLOB", help=f"{text}input; repeatable")
     text = "only histories that changed within this time, such as 30min, 2h or 3d"
@@ -124,7 +125,9 @@ def _add_filters(add: Callable[..., Any]) -> None:
 
 
 def _add_show(add: Callable[..., Any]) -> None:
-    add("ids", nargs=1, metavar="THREAD", help="the id of the thread")
+    add(
+        "ids", nargs=1, metavar="THREAD", help="the id of the thread; behind -- if it begins with -"
+    )
     add("--all", action="store_true", help="show all of each message, and unchanged messages too")
     add("--html", metavar="FILE", help="write an HTML page instead")
 
@@ -149,13 +152,21 @@ def _add_repair(add: Callable[..., Any]) -> None:
 
 
 def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options of a command; ids of threads may follow an option, as `xargs` puts them."""
-    parser = _parser()
-    options, others = parser.parse_known_args(arguments)
-    if [each for each in others if each.startswith("-")] or not hasattr(options, "shard"):
-        parser.parse_args(arguments)  # says what is wrong
-    else:
-        options.ids += others
+    """The options of a command; ids of threads may follow an option, as `xargs` puts them.
+
+    What stands behind `--` are ids, whatever they begin with.
+    """
+    given = [*(sys.argv[1:] if arguments is None else arguments)]
+    last = given.index("--", 2) if "--" in given[2:] and given[0] != "show" else len(given)
+    options, others = _parser().parse_known_args(given[:last])
+    unknown = [each for each in others if each.startswith("-")] or others
+    if unknown and (unknown is not others or not hasattr(options, "shard")):
+        hint = ""
+        if hasattr(options, "ids") and unknown is not others:
+            hint = ". An id that begins with - stands at the end, behind --"
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    if ids := [*others, *given[last + 1 :]]:
+        options.ids += ids
     return options
 
 
@@ -169,6 +180,9 @@ class _Database(argparse.Action):
         location = os.environ.get(named[4:]) if named.startswith("env:") else named
         if location is None:
             text = f"the environment variable {named[4:]!r} is not set"
+            raise argparse.ArgumentError(self, text)
+        if not location:
+            text = f"{quoted(named)} is empty: expected the name of a database"
             raise argparse.ArgumentError(self, text)
         # Said before LangGraph is imported. Whatever has one of these signs may be a URI.
         if not set(":=@") & set(location):

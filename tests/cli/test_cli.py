@@ -115,7 +115,7 @@ BAD = {
     "scan {db} --fast": "--fast",
     "show {db} nobody": "There is no thread 'nobody'",
     "show {db} \udcff": "There is no thread",
-    "show {db} broken paused": "unrecognized arguments: paused (see langgraph-patch --help)",
+    "show {db} broken paused": "unrecognized arguments: paused (see langgraph-patch show --help)",
     "show {db} broken --messages-key chat": "state key 'chat': select other threads, or name",
     "scan {db} --since soon": "expected a time such as 90s, 30min, 2h or 3d",
     "scan {db} --since 100000d": "expected a time such as",
@@ -492,6 +492,30 @@ def test_what_the_commands_say_of_no_selection_and_of_two(cli, path):
     assert "--thread, --since or --status, or --all." in cli("repair", path)[2]
     assert "with --thread or --since, or --all." in cli("undo", path)[2]
     assert "--all is without ids" in cli("undo", path, "broken", "--all")[2]
+
+
+def test_ids_that_begin_with_a_dash(cli, path):
+    """They stand behind --, also behind options and other ids; the error says so."""
+    for command in ("scan", "repair", "undo"):
+        code, _, err = cli(command, path, "-x")
+        assert (code, "unrecognized arguments: -x. An id" in err) == (2, True)
+        assert "There is no thread '-x'" in cli(command, path, "--json", "paused", "--", "-x")[2]
+        assert "There is no thread '-x'" in cli(command, path, "--", "-x")[2]
+    assert "There is no thread '-x'" in cli("show", path, "--", "-x")[2]
+
+
+def test_an_input_without_ids_says_so(cli, path, monkeypatch):
+    """A pipe whose first command has found nothing is no error."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    code, _, err = cli("scan", path, "--thread", "-")
+    assert (code, err.splitlines()[0]) == (0, "langgraph-patch: no id was read from the input.")
+
+
+def test_a_database_without_a_name(cli, monkeypatch):
+    """Of an environment variable the name is said."""
+    monkeypatch.setenv("NO_DB", "")
+    assert "'env:NO_DB' is empty" in cli("scan", "env:NO_DB")[2]
+    assert "'' is empty" in cli("scan", "")[2]
 
 
 def test_an_empty_selection_is_no_error(cli, path):

@@ -246,7 +246,9 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             return read(request(*args, **options))
         except httpx.HTTPStatusError as error:  # every error status, as the SDK raises it
             status = error.response.status_code
-            text = _on_one_line(f"{status} {error.response.reason_phrase}: {error}")
+            reason = f"{status} {error.response.reason_phrase}"
+            said = str(error)
+            text = _on_one_line(said if said.startswith(reason) else f"{reason}: {said}")
             if status in _OF_SERVER:
                 fails = StoreError
                 problem = (
@@ -255,6 +257,9 @@ class LangGraphServer(BaseCheckpointSaver[str]):
                 )
             else:
                 problem = f"it refused the request ({text})"
+                if status in _OF_OTHERS:
+                    fails = StoreError
+                    problem += ": is this the URL of a LangGraph Server?"
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             fails = StoreError
             problem = f"is it running, and is the URL right? ({_on_one_line(brief(error))})"
@@ -275,6 +280,9 @@ _OF_SERVER = (
     HTTPStatus.GATEWAY_TIMEOUT,
 )
 """The statuses that every other request would get too."""
+
+_OF_OTHERS = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+"""Those that a LangGraph Server answers to none of these requests."""
 
 
 def _on_one_line(text: str) -> str:

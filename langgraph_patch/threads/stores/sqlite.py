@@ -105,12 +105,18 @@ def open_saver(
 
 def _advice(error: BaseException) -> str:
     """What to do where the file cannot be read or written."""
-    if "full" in str(error):
-        return "Free space on its disk, then run the same command: what was done stays."
-    return (
-        "Is it the SQLite database that LangGraph writes to, and does no other process lock it? A "
-        "damaged file is recovered with `sqlite3 FILE .recover`."
-    )
+    found = (advice for text, advice in _ADVICE.items() if text in str(error))
+    return next(found, "Is it the SQLite database that LangGraph writes to?")
+
+
+_ADVICE = {
+    "full": "Free space on its disk, then run the same command: what was done stays.",
+    "locked": "Another process writes to it. Run the same command again: what was done stays.",
+    "no such table": "LangGraph has stored nothing in it. Is it the file of your SqliteSaver?",
+    "not a database": "Is it the file of your SqliteSaver? An encrypted one cannot be read.",
+    "malformed": "A damaged file is recovered with `sqlite3 FILE .recover`.",
+}
+"""What to do, by what SQLite says."""
 
 
 def _mode_of(path: Path, *, write: bool) -> str:
