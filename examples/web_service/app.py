@@ -78,8 +78,8 @@ async def run(value, thread_id: str, shown: asyncio.Queue):
                     shown.put_nowait(("approval", {"id": question.id, "text": question.value}))
             else:
                 shown.put_nowait(("answer", {"id": first.id, "text": first.text}))
-    except StartedError as error:  # another tab was first
-        shown.put_nowait(("error", {"text": str(error)}))
+    except StartedError:  # another tab was first
+        shown.put_nowait(("error", {"text": "Answered before. Write, and read how it ended."}))
     except Exception:  # the client gets an answer, whatever has failed
         logging.getLogger("uvicorn.error").exception("thread %s", thread_id)
         shown.put_nowait(("error", {"text": "This failed. Write again."}))
