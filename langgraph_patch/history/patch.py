@@ -70,8 +70,9 @@ def patch_messages(
 ) -> Patch:
     """Repair the tool calls and results of a history, so that a chat model accepts them.
 
-    What is damaged is wrong for every model. What one provider refuses and another one wrote, such
-    as a tool called `bank.wire`, stays as it is, unless `portable` is True.
+    Damage is what is wrong for every model; it is repaired. A form that one provider wrote and
+    another one refuses, such as a tool called `bank.wire`, stays as it is, unless `portable` is
+    True.
 
     Args:
         messages: The history: LangChain messages, or dicts, tuples and strings that LangGraph

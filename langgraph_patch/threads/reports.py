@@ -72,10 +72,10 @@ class ThreadReport(_Result):
     Attributes:
         thread_id: The id of the thread.
         namespace: The namespace of the graph that holds the history; `""` is the root graph.
-        status: `healthy`; `damaged` (a model would refuse the history with the next message, or a
-            placeholder in it can be replaced); `paused` (the thread waits for a human;
-            `defects` are those that the answer does not repair); or `unreadable` (`reason` says
-            why).
+        status: `healthy`; `damaged`: a model would refuse the history with the next message, or a
+            placeholder in it can be replaced; `paused`: the thread waits for a human, and
+            `defects` are those that the human's answer does not repair; or `unreadable`: `reason`
+            says why.
         checkpoint_id: The id of the newest checkpoint; None if it cannot be read.
         age: The seconds since that checkpoint was written, or None if it cannot be read.
         written: When that was, as a time in UTC (ISO 8601); None if it is not known.
@@ -83,9 +83,9 @@ class ThreadReport(_Result):
         defects: What is wrong with the history, as the changes that repair it.
         patch: What a repair would do, and the cause of each missing result; None unless the
             thread is damaged.
-        reason: Why the thread, or an older checkpoint with the causes of missing results,
-            cannot be read; or what helps where a task failed behind the answer of a human, which
-            waits for nobody; otherwise None.
+        reason: Why the thread cannot be read, or an older checkpoint with the causes of missing
+            results. If a task failed behind the answer of a human, or a call that runs once was
+            started: what helps. Otherwise None.
         asks: For a paused thread, the value of each interrupt: what the human is asked.
         repaired: Whether `repair_thread` wrote the newest checkpoint, so that `undo_repair` can
             undo it.
