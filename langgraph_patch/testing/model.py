@@ -133,7 +133,7 @@ class StrictModel(BaseChatModel):
         **fields: The attributes below, and other fields of a `BaseChatModel`.
 
     Raises:
-        OptionError: If a line is none of these, or there is no such field.
+        OptionError: If there is no such field; or later, if a line is none of these.
 
     Attributes:
         script: What it has not said yet.
@@ -162,18 +162,7 @@ class StrictModel(BaseChatModel):
                 f"StrictModel has no field {min(unknown)!r}. What it says: StrictModel('Hello.', "
                 f"calls(('mail', {{}})))."
             )
-        lines = [*fields.pop("script", script)]
-        for line in lines:
-            parts = line if isinstance(line, list) else []
-            if not (isinstance(line, AIMessage | str | list) or callable(line)) or not all(
-                isinstance(each, AIMessageChunk | Exception) for each in parts
-            ):
-                raise OptionError(
-                    f"StrictModel cannot say {short(line)}: expected a message of a model, a text, "
-                    f"the chunks of one message as a list, or a function. Several lines are "
-                    f"several arguments: StrictModel(*lines)."
-                )
-        super().__init__(**{"script": lines, **fields})
+        super().__init__(**{"script": [*script], **fields})
 
     @property
     def _llm_type(self) -> str:
@@ -188,6 +177,14 @@ class StrictModel(BaseChatModel):
         self.refuses(messages)
         line = self.script.pop(0) if self.script else "done"
         line = line(messages) if callable(line) else line
+        parts = line if isinstance(line, list) else []
+        is_line = isinstance(line, AIMessage | str | list)
+        if not is_line or not all(isinstance(p, AIMessageChunk | Exception) for p in parts):
+            raise OptionError(
+                f"StrictModel cannot say {short(line)}: expected a message of a model, a text, the "
+                f"chunks of one message as a list, or a function that returns one of these. "
+                f"Several lines are several arguments: StrictModel(*lines)."
+            )
         return spoken(AIMessage(line) if isinstance(line, str) else line)
 
     def _generate(

@@ -156,8 +156,11 @@ def test_what_a_provider_refuses(reason: str):
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        (lambda: StrictModel([AIMessage("a"), AIMessage("b")]), r"cannot say \[AIM.*\(\*lines\)"),
-        (lambda: StrictModel(3), "cannot say 3"),
+        (
+            lambda: StrictModel([AIMessage("a"), AIMessage("b")]).invoke("x"),
+            r"cannot say \[AIM.*\(\*lines\)",
+        ),
+        (lambda: StrictModel(3).invoke("x"), "cannot say 3"),
         (lambda: StrictModel(responses=["a"]), "no field 'responses'"),
         (lambda: calls("mail", {"to": "bob"}), r"calls\('mail', \{'to': 'bob'\}\): expected"),
     ],
