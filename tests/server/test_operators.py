@@ -170,7 +170,7 @@ def test_connections_that_are_cut(postgres, pytestconfig):
             code, done, _ = run(uri, *command)
             whole, last = told(code, done), proxy.seen
             found = Counter()
-            for moment in range(last - 50, last, 1 if pytestconfig.getoption("--long") else 5):
+            for moment in range(last - 50, last, 1 if pytestconfig.getoption("--long") else 3):
                 if command is not scan:
                     run(database, *begin)
                 found[check_cut(proxy, uri, database, command, moment, whole=whole)] += 1
