@@ -127,6 +127,15 @@ def marked(message: ToolMessage, marker: Mapping[str, Any], **update: Any) -> To
     return message.model_copy(update={**update, "additional_kwargs": extra})
 
 
+def is_settled(message: BaseMessage) -> bool:
+    """Whether a placeholder of this package states a cause that is known, and asks for no search.
+
+    What a search without records leaves (`recover=False`, a checkpointer that fails) is unknown.
+    """
+    is_known = is_placeholder(message) and _marker_of(message)["cause"] != "unknown"
+    return is_known and look_again_from(message) is None
+
+
 def differ_in_marker_only(before: BaseMessage | None, after: BaseMessage | None) -> bool:
     """Whether two tool messages are equal but for their markers."""
     if not (isinstance(before, ToolMessage) and isinstance(after, ToolMessage)):

@@ -29,7 +29,7 @@ from langgraph_patch.history.patch import (
     patch_messages,
     read_if_damaged,
 )
-from langgraph_patch.history.placeholders import is_synthetic
+from langgraph_patch.history.placeholders import is_settled, is_synthetic
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.threads.read import Selection, StoredHistory, age_of, read_each, reason_of
@@ -242,7 +242,8 @@ def _read(messages: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
     reading = read_if_damaged(messages, leaves_open=leaves_open)
     # `isinstance` of a message takes longer than its `type`.
     if reading is None and any(
-        m.type == "tool" and is_synthetic(m, human_follows=True) for m in messages
+        m.type == "tool" and is_synthetic(m, human_follows=True) and not is_settled(m)
+        for m in messages
     ):
         return read_history(messages, leaves_open=leaves_open)
     return reading

@@ -17,8 +17,8 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import interrupt
 
-from kit import Agent, calls, lines
-from langgraph_patch import is_placeholder, validate_messages
+from kit import BARE, Agent, calls, lines
+from langgraph_patch import is_placeholder, validate_messages, with_patching
 from langgraph_patch._langgraph.storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.evidence import recover
@@ -417,7 +417,10 @@ def test_names_that_no_graph_has_change_nothing(node, path, saver):
 
 
 def test_a_final_placeholder_gives_way_to_what_states_more(saver):
-    """The tool of a pause that was answered elsewhere ended after two searches."""
+    """The tool of a pause that was answered elsewhere ended after two searches.
+
+    A scan does not search for it once more; a repair of the thread does.
+    """
     made = Agent("create_agent", calls(MAIL, WIRE), saver=saver)
     made.say("go")
     paused = saver.get_tuple(thread())
@@ -428,10 +431,28 @@ def test_a_final_placeholder_gives_way_to_what_states_more(saver):
     result = ToolMessage("wired after all", tool_call_id="c2", name="wire")
     saver.put_writes(paused.config, [("messages", [result])], task)
     expected = "'1': repaired - recovered 'wire' 'c2'"
-    assert [str(r) for r in scan_threads(saver)] == [expected.replace("repaired", "damaged")]
+    assert [str(r) for r in scan_threads(saver)] == ["'1': healthy"]
     assert str(repair_thread(saver, thread(), min_age=0)) == expected
     made.say("and now?")
     assert made.read == {"c1": "sent to bob", "c2": "wired after all"}
+
+
+@pytest.mark.parametrize(("recover", "is_searched"), [(True, False), (False, True)])
+def test_a_scan_searches_again_only_where_nothing_is_known(saver, recover, is_searched):
+    """Behind a placeholder that states a cause no older checkpoint is read."""
+    build = lambda model, tools, saver: with_patching(
+        BARE["create_agent"](model, tools, saver), recover=recover
+    )
+    made = Agent(build, calls(MAIL, WIRE), saver=saver)
+    made.say("go")
+    for text in ("never mind", "hello?", "well"):
+        made.say(text)
+    read, get = [], saver.get_tuple
+    saver.get_tuple = lambda config: read.append(config) or get(config)
+    assert [report.status for report in scan_threads(saver)] == [
+        "damaged" if is_searched else "healthy"
+    ]
+    assert (len(read) > 1) is is_searched
 
 
 # --- subgraphs -----------------------------------------------------------------------------
