@@ -258,7 +258,11 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
         patched.replace_runnable(name, runnable)
     fan_out(patched, recorded)
     if repairers := [each for key, each in context.repairers.items() if key in graph.channels]:
-        models = [name for name, node in covered.items() if node.model_keys]
+        models = [
+            name for name, node in covered.items() if node.model_keys and not node.may_precede_tools
+        ]
+        tools = None if prefix else tools_of(context.nodes.values()) or None
+        repairers = [replace(each, tools=tools) for each in repairers]
         add_entry_check(patched, repairers, models)
     return cast("_Builder", patched.builder)
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from inspect import getattr_static
 from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableWithFallbacks
-from langgraph.graph import START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
@@ -102,7 +102,7 @@ def cover(
             keys=read,
             model_keys=models,
             answers_all=answers_all,
-            may_precede_tools=not answers_all and _may_precede_tools(graph, name),
+            may_precede_tools=not answers_all and not _is_prebuilt_model(runnable),
         )
         if isinstance(runnable, CompiledStateGraph):
             nodes |= cover(Graph(runnable.builder), keys, model_nodes, f"{path}.")
@@ -123,21 +123,14 @@ def _model_keys(graph: Graph, node: str, keys: AbstractSet[str]) -> AbstractSet[
     return keys if is_prebuilt else frozenset()
 
 
-def _may_precede_tools(graph: Graph, node: str) -> bool:
-    """Whether a node may stand between a model and its tools, and behind the tools as well.
+def _is_prebuilt_model(runnable: Any) -> bool:
+    """Whether a node is the model of an agent that LangGraph or LangChain has built."""
+    # Some runnables compute what they are asked for.
+    module = getattr(getattr_static(runnable, "func", None), "__module__", None)
+    return isinstance(module, str) and module.startswith(_PREBUILT)
 
-    So does a gate, a logger or a budget, and a node that asks its model and runs its tools in
-    turns.
-    """
-    before = {
-        name: tool_node_in(runnable)
-        for name, runnable in graph.runnables.items()
-        if node in (graph.nodes_after(name) or ())
-    }
-    others = {name for name, tool_node in before.items() if tool_node is None}
-    if node in MODEL_NODES and (len(others) < len(before) or node not in others):
-        return False  # the model of a prebuilt agent; it may lead to itself, too
-    return node in others or (bool(others) and node not in (graph.nodes_after(START) or ()))
+
+_PREBUILT = ("langgraph.prebuilt.", "langchain.agents.")
 
 
 def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:

@@ -172,14 +172,14 @@ def _taken(
 
 
 _PATH = re.compile(
-    r"(?:messages?|contents)(?P<dots>[.\[]+)(\d+)\]?\.(?:content|parts)[.\[]+(\d+)"
-    r"(?:\]?(?:\.tool_result)?\.content[.\[]+(\d+))?",
+    r"(?:messages?|contents)(?P<dots>[.\[]+)(\d{1,9})\]?\.(?:content|parts)[.\[]+(\d{1,9})"
+    r"(?:\]?(?:\.tool_result)?\.content[.\[]+(\d{1,9}))?",
     re.IGNORECASE,
 )
 """Where a block is in a request: `messages.3.content.1`, `contents[3].parts[1]`; and in that of a
 result, `messages.3.content.1.tool_result.content.0`."""
 
-_NUMBER = re.compile(r"(image|file|document) at index (\d+)", re.IGNORECASE)
+_NUMBER = re.compile(r"(image|file|document) at index (\d{1,9})", re.IGNORECASE)
 
 
 def _named(

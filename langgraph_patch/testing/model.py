@@ -78,7 +78,9 @@ def check_request(messages: Sequence[BaseMessage]) -> None:
         messages: The history.
 
     Raises:
-        RefusedError: With status 400 for a message that says nothing, otherwise without a status.
+        RefusedError: With status 400 for a message that says nothing, and for calls at the end
+            without results: a patched graph repairs these after a refusal. Otherwise without a
+            status.
 
     Examples:
         >>> from langchain_core.messages import HumanMessage
@@ -106,7 +108,7 @@ def check_request(messages: Sequence[BaseMessage]) -> None:
             waiting += _ids_of(message)
             is_empty = is_empty or not (waiting or message.text.strip())
     if waiting:
-        raise RefusedError(f"calls {waiting} have no result")
+        raise RefusedError(f"calls {waiting} have no result", 400)
     if is_empty:
         raise RefusedError("a message must have either content or tool_calls", 400)
 
