@@ -78,7 +78,9 @@ def with_patching(
       and returns a dict, a `Command` or nothing, the repair is written to the state with its
       output; otherwise START writes it with the next message. Model nodes are those that
       `model_node` names, those to which a `ToolNode` leads, and `agent` or `model` if another node
-      can follow them. A call at the end of the history for a tool that no `ToolNode` of the graph
+      can follow them. Calls at the end stay open until the model is refused, unless the node is
+      named or is the model of a prebuilt agent: others may stand between a model and its tools.
+      A call at the end of the history for a tool that no `ToolNode` of the graph
       has is a frontend's: it stays open, unless `model_node` names the node or there is no
       `ToolNode`.
     - Around any other node only its input is repaired, except for tool calls at the end of the

@@ -1,9 +1,13 @@
 """Decide which nodes of a graph are covered, and how: a pure function of the graph.
 
-A *model node* gets its whole history repaired, calls at the end included, and writes the repair if
-it runs alone. Any other node gets its input repaired without the calls at the end: to answer them
-may be what the node is for (an approval, a judge, a frontend). Nothing is repaired around a
-`ToolNode` or a `PatchNode`.
+A *model node* gets its whole history repaired, and writes the repair if it runs alone. Calls at the
+end get a placeholder before the first request only where the node certainly is a model: that of a
+prebuilt agent, or one that the application names. A gate, a logger or a hub stands where a model
+does; before these nodes such calls stay open until a provider refuses them.
+
+Any other node gets its input repaired without the calls at the end: to answer them may be what the
+node is for (an approval, a judge, a frontend). Nothing is repaired around a `ToolNode` or a
+`PatchNode`.
 
 A compiled graph that is a node has a START of its own. But what that adds to the history would be
 appended to the history of the parent, behind newer messages. So its input is repaired before it

@@ -24,7 +24,7 @@ from langchain_core.messages import (
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
 
 from kit import BARE, StrictModel, streamed
 from langgraph_patch import with_patching
@@ -32,7 +32,7 @@ from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.refused import RefusingModel
 
 CONFIG: Any = {"configurable": {"thread_id": "1"}}
-PAY = ToolCall(name="pays", args={"amount": 5}, id="c1")
+PAY = ToolCall(name="pays", args={"amount": 5}, id="c1", type="tool_call")
 
 
 def pays(amount: int) -> str:
@@ -193,3 +193,90 @@ def test_the_model_of_a_prebuilt_agent_is_no_gate_though_it_leads_to_itself():
     graph.update_state(CONFIG, {"messages": [("user", "pay"), calling]}, as_node="tools")
     state = graph.invoke(None, CONFIG)
     assert [m.type for m in state["messages"][:4]] == ["human", "ai", "tool", "ai"]
+
+
+def hub(builder: Any, gate: str, ends: Any) -> None:
+    """START, the model and the tools lead to the gate."""
+    builder.add_edge(START, gate).add_edge("llm", gate).add_edge("tools", gate)
+
+    def route(state: Any) -> str:
+        last = state["messages"][-1]
+        if getattr(last, "tool_calls", None):
+            return "tools"
+        return END if isinstance(last, AIMessage) else "llm"
+
+    builder.add_conditional_edges(gate, route, ends and ["tools", "llm", END])
+
+
+def between(builder: Any, gate: str, ends: Any) -> None:
+    """The tools may lead back to the gate, which an edge leads to the tools."""
+    builder.add_edge(START, "llm").add_edge(gate, "tools")
+    ends_here = lambda state: gate if state["messages"][-1].tool_calls else END
+    builder.add_conditional_edges("llm", ends_here, ends and [gate, END])
+    failed = lambda state: gate if "Error" in state["messages"][-1].text else "llm"
+    builder.add_conditional_edges("tools", failed, [gate, "llm"])
+
+
+def with_a_goto(builder: Any, gate: str, ends: Any) -> None:
+    """A Command of the model leads to the gate, and one of the gate to the tools."""
+    ask = builder.nodes.pop("llm").runnable
+    path = {"destinations": (gate, END)} if ends else {}
+
+    def llm(state: Any) -> Any:
+        update = ask.invoke(state)
+        return Command(update=update, goto=gate if update["messages"][0].tool_calls else END)
+
+    builder.add_node("llm", llm, **path)
+    builder.add_edge(START, "llm").add_edge(gate, "tools")
+    builder.add_conditional_edges("tools", lambda _: "llm", [gate, "llm"])
+
+
+def executor(builder: Any, gate: str, ends: Any) -> None:
+    """The gate is the first node of a graph that is a node, with the tools behind it."""
+    inner = StateGraph(MessagesState)
+    for name in (gate, "tools"):
+        inner.add_node(name, builder.nodes.pop(name).runnable)
+    inner.add_edge(START, gate).add_edge(gate, "tools")
+    inner.add_conditional_edges("tools", lambda _: END, ends and [gate, END])
+    builder.add_node("act", inner.compile()).add_edge(START, "llm").add_edge("act", "llm")
+    called = lambda state: "act" if state["messages"][-1].tool_calls else END
+    builder.add_conditional_edges("llm", called, ["act", END])
+
+
+@pytest.mark.parametrize("record", [False, True])
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("gate", ["gate", "agent", "model"])
+@pytest.mark.parametrize("shape", [hub, between, with_a_goto, executor])
+def test_a_human_is_asked_wherever_the_question_stands(
+    shape: Any, gate: str, *, ends: bool, record: bool
+):
+    """Whatever the node is called, and whether the graph tells where its routers lead or not."""
+    model = StrictModel(AIMessage("", tool_calls=[PAY]), "done")
+    builder = StateGraph(MessagesState).add_node(gate, asks).add_node("tools", ToolNode([pays]))
+    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
+    shape(builder, gate, ends)
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()), record=record)
+    graph.invoke({"messages": [("user", "pay")]}, CONFIG)
+    assert [each.value for each in graph.get_state(CONFIG).interrupts] == ["pay?"]
+    state = graph.invoke(Command(resume="yes"), CONFIG)
+    assert [m.text for m in state["messages"][2:]] == ["paid 5", "done"]
+
+
+def test_a_human_is_asked_between_two_tool_nodes():
+    """Safe tools run first, and then the question is whether the others may."""
+    looks = lambda: "seen"
+    looks.__name__, looks.__doc__ = "looks", "Look."
+    look = ToolCall(name="looks", args={}, id="c2", type="tool_call")
+    model = StrictModel(AIMessage("", tool_calls=[look, PAY]), "done")
+    builder = StateGraph(MessagesState).add_node("ask", asks_of_open_calls)
+    builder.add_node("safe", ToolNode([looks])).add_node("risky", ToolNode([pays]))
+    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
+    first = lambda state: Send("safe", [look]) if state["messages"][-1].tool_calls else END
+    builder.add_edge(START, "llm").add_conditional_edges("llm", first, ["safe", END])
+    builder.add_edge("safe", "ask").add_edge("risky", "llm")
+    builder.add_conditional_edges("ask", lambda _: Send("risky", [PAY]), ["risky"])
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    graph.invoke({"messages": [("user", "pay")]}, CONFIG)
+    assert [each.value for each in graph.get_state(CONFIG).interrupts] == ["pay?"]
+    state = graph.invoke(Command(resume="yes"), CONFIG)
+    assert [m.text for m in state["messages"][2:]] == ["seen", "paid 5", "done"]
