@@ -104,7 +104,8 @@ def check_request(messages: Sequence[BaseMessage]) -> None:
             raise RefusedError(f"role {message.type!r} is not accepted")
         if isinstance(message, AIMessage):
             if message.invalid_tool_calls:
-                raise RefusedError("a call with malformed arguments")
+                status = 400 if message is messages[-1] else None
+                raise RefusedError("a call with malformed arguments", status)
             waiting += _ids_of(message)
             is_empty = is_empty or not (waiting or message.text.strip())
     if waiting:
