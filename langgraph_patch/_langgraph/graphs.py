@@ -135,11 +135,6 @@ class Graph:
         ends |= {target for sources, target in self.builder.waiting_edges if node in sources}
         return ends | set((node in self.builder.nodes and self.builder.nodes[node].ends) or ())
 
-    def can_be_followed(self, node: str) -> bool:
-        """Whether another node may run after `node`, as far as edges and annotations tell."""
-        ends = self.nodes_after(node)
-        return ends is None or bool(ends & (self.builder.nodes.keys() - {node}))
-
     def is_started_by_edges(self, node: str) -> bool:
         """Whether edges, and nothing else, start a node, so that `Send`s could replace them."""
         is_joined = any(target == node for _, target in self.builder.waiting_edges)

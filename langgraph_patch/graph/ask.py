@@ -103,6 +103,7 @@ def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | Non
                 raise
             failed = yield from _next_form(attempts, refusal, guard)
         else:
+            attempts.has_asked |= guard is not None and guard.has_asked
             attempts.report()
             return output, guard
         if failed is not None:

@@ -95,6 +95,7 @@ class Attempts:
         request: The next form of it.
         patches: What can be stored of its histories, by their state keys; none before a refusal,
             and none if every form was refused.
+        has_asked: Whether a model was asked, as far as callbacks show.
         is_repeated: Whether the application repeats a refused request: then the first refusal of
             another form ends it.
     """
@@ -110,7 +111,7 @@ class Attempts:
         self._tools: set[str] = set()  # what they may call
         self._closed: dict[str, Patch] = {}
         self._changes = ""
-        self.is_repeated = False
+        self.has_asked = self.is_repeated = False
         self.patches: Mapping[str, Patch] = {}
         self._accepted = self._accepted_before()
         if self._accepted is not None:
@@ -166,7 +167,10 @@ class Attempts:
             if self._accepted is None:
                 self._sent.append(self.first.histories())
             for key, (repairer, reading) in self.first.left_open().items():
-                self._closed[key] = (yield from repairer.repair(reading, run)).patch
+                makers = [reading.messages[call.index] for call in reading.unanswered]
+                # An approval may ask a model of its own about calls that are about to run.
+                if guard is None or guard.may_have_sent(makers):
+                    self._closed[key] = (yield from repairer.repair(reading, run)).patch
         if any(map(self._takes, self._forms)):
             self.request.drop_writes()
             self.is_repeated |= guard is not None and guard.asked_again

@@ -21,14 +21,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context, ContextVar, Token
 from itertools import chain
 from typing import Any, NamedTuple, Self, TypeGuard
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
@@ -353,6 +353,18 @@ class TruncationGuard(BaseCallbackHandler):
         return [(asked.model, asked.options) for asked in self._asked.values()]
 
     @property
+    def has_asked(self) -> bool:
+        """Whether a model was asked below the node."""
+        return bool(self._models)
+
+    def may_have_sent(self, messages: Iterable[BaseMessage]) -> bool:
+        """Whether a model was asked with one of these; also if no callback shows what it read."""
+        marks = set[object]().union(*map(_marks_of, messages))
+        asked = chain.from_iterable(each.messages for each in self._asked.values())
+        sent = [m for read in chain.from_iterable(asked) if isinstance(read, list) for m in read]
+        return not self._asked or not all(map(marks.isdisjoint, map(_marks_of, sent)))
+
+    @property
     def asked_again(self) -> bool:
         """Whether the application has sent one request, and has sent it more than once."""
         first, *others = self._asked.values() or [None]
@@ -424,3 +436,11 @@ def guarded(guard: TruncationGuard, request: IORequest) -> IORequest:
             return await request.asynchronous()
 
     return IORequest(call, acall)
+
+
+def _marks_of(message: object) -> set[object]:
+    """By what a message is known again: its id, the ids of its calls, or the object."""
+    if not isinstance(message, AIMessage):
+        return set()
+    calls = [*message.tool_calls, *message.invalid_tool_calls]
+    return {id(message), *filter(None, (message.id, *(call["id"] for call in calls)))}

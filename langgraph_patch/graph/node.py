@@ -1,8 +1,9 @@
 """The node wrapper: it repairs the history that a node reads, then runs the node.
 
 It covers what the entry check does not see: `invoke(None)`, `Command(goto=...)`, `Send`, an edited
-state. A model node that runs alone in its superstep writes the repair too, with its own output.
-In every other case only the input is repaired, and START writes the repair with the next message.
+state. A node that asks a model and runs alone in its superstep writes the repair too, with its own
+output. In every other case only the input is repaired, and START writes the repair with the next
+message.
 """
 
 from __future__ import annotations
@@ -112,8 +113,9 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     Args:
         inner: The runnable of the node.
         repairers: For each history that the node reads its repairer.
-        written: The state keys of the histories whose repairs the node writes.
         shown: The keys of the output schema of the graph.
+        is_model: Whether it certainly is a model. A node writes the repairs of its histories if it
+            is one, a graph, or has asked a model. Default: False.
         unpatched: The state keys of the graph of which none is a patched history. One of which a
             WARNING was given is removed. Default: none.
         has_cache: Whether its output may be cached: it must not hold the history of one thread.
@@ -129,14 +131,15 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         self,
         inner: Runnable[Any, Any],
         repairers: Mapping[str, Repairer],
-        written: Collection[str],
         shown: Collection[str],
         *,
+        is_model: bool = False,
         unpatched: set[str] | None = None,
         has_cache: bool = False,
     ) -> None:
         super().__init__(inner.invoke, inner.ainvoke, name=inner.get_name())
-        self.inner, self.keys, self._written, self._shown = inner, [*repairers], written, shown
+        self.inner, self.keys, self._shown = inner, [*repairers], shown
+        self._is_model = is_model or isinstance(inner, CompiledStateGraph)
         self.runs = _Steps(inner) if isinstance(inner, RunnableSequence) else inner
         self._has_cache, self.unpatched = has_cache, unpatched or set()
         self.repairers = dict(repairers)
@@ -179,8 +182,9 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         refused = attempts.patches
         if not patches and not refused:
             return output
-        # A node whose model was refused calls a model: it writes, whether START does or not.
-        written = () if self._has_cache else {*self._written, *(refused.keys() - patches.keys())}
+        # What no model read stays as it is: START repairs it with the next message.
+        is_written = (self._is_model or attempts.has_asked) and not self._has_cache
+        written = self.keys if is_written else ()
         later = {key: joined(patches[key], refused[key]) for key in refused if key in patches}
         patches = {**refused, **patches, **later}
         run = attempts.request.run
@@ -323,12 +327,11 @@ class _NodeRequest(Request):
         return method_request(self.node.runs, "invoke", self.state, self.run.config)
 
     def left_open(self) -> Mapping[str, tuple[Repairer, Reading]]:
-        """The histories whose calls were left open for a frontend: it is the model that speaks."""
+        """The histories whose calls were left open: it is a model that was asked."""
         found = {}
         for key, history in self.histories().items():
-            repairer = replace(self.node.repairers[key], tools=None)
-            reading = None if repairer.leaves_open else repairer.read(history)
-            if reading is not None:
+            repairer = replace(self.node.repairers[key], leaves_open=False, tools=None)
+            if (reading := repairer.read(history)) is not None:
                 found[key] = (repairer, reading)
         return found
 

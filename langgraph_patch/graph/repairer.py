@@ -75,9 +75,8 @@ class Repairer:
         on_patch: Called with each repair before it is written.
         leaves_open: Whether calls at the end of the history stay without a result, because the
             node that comes next may run them.
-        tools: The tools whose calls get a result at the end of the history. Calls of other tools
-            are a frontend's, and stay open until a provider refuses them. Empty for a node that
-            may precede the tools of the graph: all stay open so. None if all get a result.
+        tools: The tools of the graph. Calls of other tools at the end of the history are a
+            frontend's, and stay open until a provider refuses them. None if there are no such.
         other_histories: State keys with histories that other repairers write. Recovered results
             do not restore them.
         once: The tools whose calls run once: each has a record of its own.
@@ -127,19 +126,19 @@ class Repairer:
         """
         look_again = look_again and bool(self.recover)
         reading = read_if_damaged(messages, leaves_open=self.leaves_open, look_again=look_again)
-        if reading is None or self.leaves_open or not self._leaves_calls(messages):
+        if reading is None or self.leaves_open or not self._waits_for_frontend(messages):
             return reading
         return read_if_damaged(messages, leaves_open=True, look_again=look_again)
 
-    def _leaves_calls(self, messages: Sequence[BaseMessage]) -> bool:
-        """Whether the history ends with open calls, and none of them is for one of the tools."""
+    def _waits_for_frontend(self, messages: Sequence[BaseMessage]) -> bool:
+        """Whether the history ends with open calls, all of them for tools of a frontend."""
         if self.tools is None or not messages or messages[-1].type == "human":
             return False
         names = [call["name"] for call in open_calls(messages).values()]
-        is_open = bool(names) and self.tools.isdisjoint(names)
-        if is_open and self.tools:
+        is_waiting = bool(names) and self.tools.isdisjoint(names)
+        if is_waiting:
             logger.info("left open, as calls of a frontend: %s", ", ".join(sorted(names)))
-        return is_open
+        return is_waiting
 
     # --- repair --------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ class Request(ABC):
         """The same request with these histories in the place of its own."""
 
     def left_open(self) -> Mapping[str, tuple[Repairer, Reading]]:
-        """The histories whose calls at the end were left to a frontend, by their state keys."""
+        """The histories whose calls at the end were left open, by their state keys."""
         return {}
 
     def guard(self) -> TruncationGuard | None:

@@ -74,17 +74,15 @@ def with_patching(
     whatever the names of the nodes. A damaged history is repaired in the state before the first
     node runs, by a node of its own. What damages it later is repaired around the nodes:
 
-    - Around a model node the whole history is repaired. If the node runs alone in its superstep,
-      and returns a dict, a `Command` or nothing, the repair is written to the state with its
-      output; otherwise START writes it with the next message. Model nodes are those that
-      `model_node` names, those to which a `ToolNode` leads, and `agent` or `model` if another node
-      can follow them. Calls at the end stay open until the model is refused, unless the node is
-      named or is the model of a prebuilt agent: others may stand between a model and its tools.
-      A call at the end of the history for a tool that no `ToolNode` of the graph
-      has is a frontend's: it stays open, unless `model_node` names the node or there is no
-      `ToolNode`.
-    - Around any other node only its input is repaired, except for tool calls at the end of the
-      history: to answer those may be what the node is for (an approval, a judge, a frontend).
+    - The input of each node is repaired. If the node asks a model, runs alone in its superstep, and
+      returns a dict, a `Command` or nothing, the repair is written to the state with its output;
+      otherwise START writes it with the next message.
+    - Tool calls at the end of the history stay open: the node may stand between a model and its
+      tools (an approval, a hub, a logger). If a model that it asks refuses them, they get
+      placeholders, and the node runs again. They get placeholders before the first request where
+      the node certainly is a model: that of a prebuilt agent, or one that `model_node` names. There
+      a call for a tool that no `ToolNode` of the graph has is a frontend's, and stays open, unless
+      the node is named or there is no `ToolNode`.
     - A compiled graph that is a node is patched inside. Its input is repaired as that of any other
       node, and that repair is written with its output, if it runs alone.
     - A `ToolNode` repairs nothing.
@@ -118,9 +116,9 @@ def with_patching(
     Args:
         graph: A `StateGraph` or a compiled graph, built by hand or by `create_react_agent`,
             `create_agent` and others. It is not changed.
-        model_node: The name of a node that calls a model, or a list of names. It is needed for
-            nodes that are not found as above, if calls at the end of their history must be
-            answered. `"team.llm"` is the node `llm` of the graph that is the node `team`; a name
+        model_node: The name of a node that does nothing but call a model, or a list of names: open
+            calls at the end of its history are answered before the first request, and not after a
+            refusal. `"team.llm"` is the node `llm` of the graph that is the node `team`; a name
             without a dot is that of a node in any of the graphs. Default: None.
         placeholder: The text of the tool message for a call without a result: one text for all
             calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
@@ -260,10 +258,8 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
         patched.replace_runnable(name, runnable)
     fan_out(patched, recorded)
     if repairers := [each for key, each in context.repairers.items() if key in graph.channels]:
-        models = [
-            name for name, node in covered.items() if node.model_keys and not node.may_precede_tools
-        ]
-        tools = None if prefix else tools_of(context.nodes.values()) or None
+        models = [name for name, node in covered.items() if node.is_model]
+        tools = _tools_of_graph(context, prefix)
         repairers = [replace(each, tools=tools) for each in repairers]
         add_entry_check(patched, repairers, models)
     return cast("_Builder", patched.builder)
@@ -276,23 +272,26 @@ def _patched_node(
     runnable = covered.runnable
     if covered.is_graph and NAME not in runnable.builder.nodes:
         runnable = _patch_graph(runnable, context, f"{prefix}{node}.")
-    tools: frozenset[str] | None = None
-    if covered.may_precede_tools:
-        tools = frozenset()
-    elif not prefix and not covered.answers_all:
-        # The supervisor of agents that functions call does not know their tools.
-        tools = tools_of(context.nodes.values()) or None
+    tools = None if covered.closes_all else _tools_of_graph(context, prefix)
     repairers = {
-        key: replace(context.repairers[key], leaves_open=key not in covered.model_keys, tools=tools)
+        key: replace(context.repairers[key], leaves_open=not covered.is_model, tools=tools)
         for key in context.repairers
         if key in covered.keys
     }
-    written = covered.keys if covered.is_graph else covered.model_keys
     return PatchedNode(
-        *(runnable, repairers, written, patched.output_keys),
+        *(runnable, repairers, patched.output_keys),
+        is_model=covered.is_model,
         unpatched=unpatched,
         has_cache=patched.has_cache(node),
     )
+
+
+def _tools_of_graph(context: _Context, prefix: str) -> frozenset[str] | None:
+    """The tools of the graph: calls of others are a frontend's. None if that is not known.
+
+    The supervisor of agents that functions call does not know their tools.
+    """
+    return None if prefix else tools_of(context.nodes.values()) or None
 
 
 def _name_error(node: object) -> GraphError:

@@ -1,12 +1,10 @@
 """Decide which nodes of a graph are covered, and how: a pure function of the graph.
 
-A *model node* gets its whole history repaired, and writes the repair if it runs alone. Calls at the
-end get a placeholder before the first request only where the node certainly is a model: that of a
-prebuilt agent, or one that the application names. A gate, a logger or a hub stands where a model
-does; before these nodes such calls stay open until a provider refuses them.
-
-Any other node gets its input repaired without the calls at the end: to answer them may be what the
-node is for (an approval, a judge, a frontend). Nothing is repaired around a `ToolNode` or a
+The input of each node is repaired. Nothing in a graph shows whether a node is a model, or a gate, a
+logger or a hub that stands between a model and its tools. So tool calls at the end of the history
+stay open before a node: its tools may come next. They get placeholders if a model that the node
+asks is refused, and before the first request where the node certainly is a model: that of a
+prebuilt agent, or one that the application names. Nothing is repaired around a `ToolNode` or a
 `PatchNode`.
 
 A compiled graph that is a node has a START of its own. But what that adds to the history would be
@@ -26,11 +24,11 @@ from langchain_core.runnables import Runnable, RunnableWithFallbacks
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
-from langgraph_patch._langgraph.graphs import Graph, tool_messages_key
+from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch.graph.entry import RepairNode
 
 MODEL_NODES = ("agent", "model")
-"""The names of the model node in LangGraph's and LangChain's prebuilt agents."""
+"""The names of the model in LangGraph's and LangChain's prebuilt agents."""
 
 ENDS_CALLS = "PatchToolCallsMiddleware.before_agent"
 """The node of deepagents that ends every open call. Its text says less than the record, so the
@@ -46,19 +44,16 @@ class CoveredNode:
         runnable: Its runnable.
         tool_node: The `ToolNode` that this is, or that it was made of.
         keys: The state keys that it reads as histories.
-        model_keys: Those of them of which it is a model node.
-        answers_all: Whether calls of tools that no `ToolNode` has are answered before it too.
-        may_precede_tools: Whether calls at the end of its history may be about to run, though it
-            is taken for a model node.
+        is_model: Whether it certainly is a model: it closes the calls at the end of its history.
+        closes_all: Whether it closes those of tools that no `ToolNode` has, too.
     """
 
     graph: Graph
     runnable: Any
     tool_node: ToolNode | None
     keys: AbstractSet[str]
-    model_keys: AbstractSet[str]
-    answers_all: bool
-    may_precede_tools: bool
+    is_model: bool
+    closes_all: bool
 
     @property
     def is_graph(self) -> bool:
@@ -95,40 +90,26 @@ def cover(
         read = keys & set(graph.keys_read_by(name))
         if tool_node is not None or isinstance(runnable, RepairNode):
             read = set()
-        answers_all = name == ENDS_CALLS or not model_nodes.isdisjoint((name, path))
-        models = read if answers_all else read & _model_keys(graph, name, keys)
+        closes_all = name == ENDS_CALLS or not model_nodes.isdisjoint((name, path))
         if isinstance(runnable, CompiledStateGraph):
-            read, models = read & set(Graph(runnable.builder).channels), set()
+            read &= set(Graph(runnable.builder).channels)
         nodes[path] = CoveredNode(
             graph=graph,
             runnable=runnable,
             tool_node=tool_node,
             keys=read,
-            model_keys=models,
-            answers_all=answers_all,
-            may_precede_tools=not answers_all and not _is_prebuilt_model(runnable),
+            is_model=closes_all or _is_prebuilt_model(name, runnable),
+            closes_all=closes_all,
         )
         if isinstance(runnable, CompiledStateGraph):
             nodes |= cover(Graph(runnable.builder), keys, model_nodes, f"{path}.")
     return nodes
 
 
-def _model_keys(graph: Graph, node: str, keys: AbstractSet[str]) -> AbstractSet[str]:
-    """The histories of which a node is a model node: it has to answer calls at their end."""
-    found = {
-        tool_messages_key(tool_node)
-        for name, runnable in graph.runnables.items()
-        if node in (graph.nodes_after(name) or ())
-        and (tool_node := tool_node_in(runnable)) is not None
-    }
-    if found & keys:
-        return found & keys
-    is_prebuilt = node in MODEL_NODES and graph.can_be_followed(node)
-    return keys if is_prebuilt else frozenset()
-
-
-def _is_prebuilt_model(runnable: Any) -> bool:
+def _is_prebuilt_model(node: str, runnable: Any) -> bool:
     """Whether a node is the model of an agent that LangGraph or LangChain has built."""
+    if node not in MODEL_NODES:
+        return False  # such as a hook of a middleware
     # Some runnables compute what they are asked for.
     module = getattr(getattr_static(runnable, "func", None), "__module__", None)
     return isinstance(module, str) and module.startswith(_PREBUILT)
@@ -158,7 +139,7 @@ def described(nodes: Mapping[str, CoveredNode], unpatched: Iterable[str], *, rec
     parts: dict[str, list[str]] = {form: [] for form in _PARTS}
     models, others, one_task, sending, histories = parts.values()
     for path, node in nodes.items():
-        if node.model_keys:
+        if node.is_model:
             models.append(path)
         elif node.keys and not node.is_graph:
             others.append(path)
@@ -174,8 +155,8 @@ def described(nodes: Mapping[str, CoveredNode], unpatched: Iterable[str], *, rec
 _PARTS = (
     "model nodes {}",
     (
-        "other nodes {} (open calls at the end of the history stay open; model_node=... makes one "
-        "a model node)"
+        "other nodes {} (open calls at the end of the history stay open before them; "
+        "model_node=... names a model)"
     ),
     "tool nodes {} (one task for all calls of a message; record=True gives each its own)",
     "tool nodes {}",

@@ -135,7 +135,8 @@ def _note_what_follows(calling: CallingMessage, reading: Reading, *, leaves_open
     """Note where the results of a message end, and which of its calls stay open there.
 
     An approval that finds a placeholder behind the message of a model asks nobody. So an invalid
-    call stays, too. One that is listed, and not complete, does not: what runs next would run it.
+    call stays, too, until the calls beside it have results: nothing will run it. One that is
+    listed, and not complete, does not stay: what runs next would run it.
     """
     following = range(calling.index + 1, len(reading.messages))
     calling.end = next((k for k in following if _separates(k, calling, reading)), following.stop)
@@ -144,8 +145,11 @@ def _note_what_follows(calling: CallingMessage, reading: Reading, *, leaves_open
     speaker = next((m for m in others_read if isinstance(m, HumanMessage | AIMessage)), None)
     calling.human_follows = isinstance(speaker, HumanMessage)
     is_left = leaves_open and all(isinstance(reading.messages[k], SystemMessage) for k in others)
+    complete = [paired for paired in calling.calls if is_complete(paired.call)]
+    is_running = not complete or any(paired.answer is None for paired in complete)
     for paired in calling.calls:
-        may_stay = is_complete(paired.call) or paired.call.source in UNFINISHED
+        is_unfinished = paired.call.source in UNFINISHED
+        may_stay = is_complete(paired.call) or (is_unfinished and is_running)
         paired.stays_open = is_left and paired.answer is None and may_stay
 
 

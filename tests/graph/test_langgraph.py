@@ -422,22 +422,12 @@ def test_what_is_read_of_a_builder():
         "plain": {"joined"},
         "loops": {"loops", END},
     }
-    assert [n for n in builder.nodes if graphs.Graph(builder).can_be_followed(n)] == [
-        "node1",
-        "plain",
-    ]
     started = [node for node in builder.nodes if graphs.Graph(builder).is_started_by_edges(node)]
     assert started == ["node1", "plain", "routed", "loops"]
     assert [source for source, *_ in graphs.Graph(builder).branches_into(["routed"])] == ["node1"]
     assert not any(graphs.Graph(builder).sends_each_call(node) for node in builder.nodes)
     builder.add_conditional_edges("own", lambda _: END)
-    assert (
-        graphs.Graph(builder).nodes_after("own"),
-        graphs.Graph(builder).can_be_followed("own"),
-    ) == (
-        None,
-        True,
-    )
+    assert graphs.Graph(builder).nodes_after("own") is None
     keys = {"messages", "note"}
     assert set(graphs.Graph(builder).keys) == set(graphs.Graph(builder).output_keys) == keys
     assert keys <= set(graphs.Graph(builder).channels)
@@ -462,7 +452,7 @@ def test_graph_that_returns():
     """A compiled graph that is a node is found, also in a wrapper, if it returns the key."""
     subgraph = build(nothing).compile()
     silent = StateGraph(State, output_schema=Note).add_node("n", nothing).add_edge(START, "n")
-    builder = build(subgraph, nothing, silent.compile(), PatchedNode(subgraph, {}, (), ()))
+    builder = build(subgraph, nothing, silent.compile(), PatchedNode(subgraph, {}, ()))
     graph = graphs.Graph(builder)
     assert graph.runnables["node1"] is subgraph
     found = [graph.graph_that_returns(f"node{i}", "messages") for i in range(1, 6)]

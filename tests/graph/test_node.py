@@ -623,7 +623,7 @@ async def test_it_is_a_runnable_like_any():
     """However it is run, it repairs, and it adds no run of its own."""
     model, handler = StrictModel(), RunNames()
     inner = RunnableLambda(lambda state: {"messages": [model.invoke(state["messages"])]})
-    wrapper = PatchedNode(inner, {"messages": Repairer()}, written=(), shown=())
+    wrapper = PatchedNode(inner, {"messages": Repairer()}, shown=())
     state, config = {"messages": DAMAGED}, {"callbacks": [handler]}
 
     async def parts() -> AsyncIterator[Any]:
@@ -652,6 +652,6 @@ async def test_the_parts_of_a_streamed_node_come_at_once():
             yield {"messages": [AIMessage(str(number), id=str(number))]}
 
     node = RunnableGenerator(chain)
-    wrapper = PatchedNode(node, {"messages": Repairer()}, written=(), shown=())
+    wrapper = PatchedNode(node, {"messages": Repairer()}, shown=())
     stream = wrapper.astream({"messages": [GO]})
     assert [[*made] async for _ in stream] == [[0], [0, 1], [0, 1, 2]]

@@ -29,7 +29,7 @@ from langgraph.types import Command, Send, interrupt
 from kit import BARE, StrictModel, streamed
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.refused import RefusingModel
+from support.refused import RefusedError, RefusingModel
 
 CONFIG: Any = {"configurable": {"thread_id": "1"}}
 PAY = ToolCall(name="pays", args={"amount": 5}, id="c1", type="tool_call")
@@ -280,3 +280,60 @@ def test_a_human_is_asked_between_two_tool_nodes():
     assert [each.value for each in graph.get_state(CONFIG).interrupts] == ["pay?"]
     state = graph.invoke(Command(resume="yes"), CONFIG)
     assert [m.text for m in state["messages"][2:]] == ["seen", "paid 5", "done"]
+
+
+class Judge:
+    """A node between a model and its tools, which asks a model of its own about them."""
+
+    def __init__(self) -> None:
+        self.refusals = 1
+        self.model = RefusingModel(rule=self.rule)
+
+    def rule(self, _: Any) -> str | None:
+        """Refuse the first request."""
+        self.refusals -= 1
+        return "max_tokens is too large" if self.refusals == 0 else None
+
+    def __call__(self, state: Any) -> dict[str, Any]:
+        """Ask without the history."""
+        return {"verdicts": [self.model.invoke(f"{len(state['messages'])} messages").text]}
+
+
+class Judged(MessagesState):
+    """The history and what the judge says."""
+
+    verdicts: list[str]
+
+
+def test_a_refusal_of_another_request_closes_no_calls():
+    """The calls were not in it: they are about to run."""
+    judge, model = Judge(), StrictModel(AIMessage("", tool_calls=[PAY]), "done")
+    builder = StateGraph(Judged).add_node("judge", judge).add_node("tools", ToolNode([pays]))
+    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_edge(START, "llm").add_edge("judge", "tools").add_edge("tools", "llm")
+    ends = lambda state: "judge" if state["messages"][-1].tool_calls else END
+    builder.add_conditional_edges("llm", ends, ["judge", END])
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    with pytest.raises(RefusedError, match="max_tokens"):
+        graph.invoke({"messages": [("user", "pay")]}, CONFIG)
+    state = graph.invoke(None, CONFIG)
+    assert [m.text for m in state["messages"][2:]] == ["paid 5", "done"]
+    assert state["verdicts"] == ["done"]
+
+
+@pytest.mark.parametrize("name", ["llm", "agent"])
+def test_a_model_whose_tools_a_function_runs_is_asked_again(name: str):
+    """Nothing in the graph shows that it is a model; its refusal does."""
+
+    def ends_with_calls(messages: Any) -> str | None:
+        return "tool_calls must be followed by results" if messages[-1].type == "ai" else None
+
+    model = RefusingModel(rule=ends_with_calls)
+    builder = StateGraph(MessagesState).add_node("run", lambda _: {}).add_edge(START, name)
+    builder.add_node(name, lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_conditional_edges(name, lambda _: END, ["run", END]).add_edge("run", name)
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    calling = AIMessage("", tool_calls=[PAY])
+    graph.update_state(CONFIG, {"messages": [("user", "pay"), calling]}, as_node="run")
+    state = graph.invoke(None, CONFIG)
+    assert [m.type for m in state["messages"]] == ["human", "ai", "tool", "ai"]

@@ -154,11 +154,11 @@ def judged(model: Any, _: Any, saver: Any) -> Any:
     return builder.add_conditional_edges("agent", tools_condition, ends).compile(saver)
 
 
-OTHERS = "open calls at the end of the history stay open; model_node=... makes one a model node"
+OTHERS = "open calls at the end of the history stay open before them; model_node=... names a model"
 ONE_TASK = "one task for all calls of a message; record=True gives each its own"
 LISTED = {
-    "judged": f"model nodes 'agent'; other nodes 'judge' ({OTHERS})",
-    "hand_built": f"model nodes 'agent'; tool nodes 'tools' ({ONE_TASK})",
+    "judged": f"other nodes 'agent', 'judge' ({OTHERS})",
+    "hand_built": f"other nodes 'agent' ({OTHERS}); tool nodes 'tools' ({ONE_TASK})",
     "create_agent": "model nodes 'model'; tool nodes 'tools'",
     "react_v2": "model nodes 'agent'; tool nodes 'tools'",
     "react_v1": f"model nodes 'agent'; tool nodes 'tools' ({ONE_TASK})",
