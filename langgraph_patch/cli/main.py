@@ -159,14 +159,17 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     last = given.index("--", 2) if "--" in given[2:] and given[0] != "show" else len(given)
     options, others = _parser().parse_known_args(given[:last])
-    unknown = [each for each in others if each.startswith("-")] or others
-    if unknown and (unknown is not others or not hasattr(options, "shard")):
-        hint = ""
-        if hasattr(options, "ids") and unknown is not others:
-            hint = ". An id that begins with - stands at the end, behind --"
+    behind, takes_ids = given[last + 1 :], hasattr(options, "shard")
+    unknown = [each for each in others if each.startswith("-")]
+    hint = (
+        ". An id that begins with - stands at the end, behind --" if unknown and takes_ids else ""
+    )
+    if not takes_ids:
+        unknown = [*others, *behind]
+    if unknown:
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
-    if ids := [*others, *given[last + 1 :]]:
-        options.ids += ids
+    if takes_ids:
+        options.ids += [*others, *behind]
     return options
 
 

@@ -21,10 +21,10 @@ from langgraph_patch.history.findings import CAUSES, Cause, DanglingCall, Findin
 Placeholder: TypeAlias = str | Mapping[Cause, str] | Callable[[DanglingCall], "str | ToolMessage"]
 """An application's own content of placeholders: one text, a text per cause, or a callable."""
 
+# --- the option ----------------------------------------------------------------------------
 
 _FIELD = re.compile(r"\{[a-z_]+\}")
-
-# --- the option ----------------------------------------------------------------------------
+"""A field in the text of an application."""
 
 
 def checked_placeholder(placeholder: Placeholder | None) -> Placeholder | None:
