@@ -9,9 +9,10 @@ LangGraph stores them in databases, so it cannot change them without breaking ol
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from langgraph import channels, types
 from langgraph.checkpoint.base import CheckpointTuple
@@ -293,35 +294,54 @@ def postgres_cursor(saver: Any) -> Iterator[Any]:
         yield cursor
 
 
-def newest_of_postgres(saver: Any, addresses: Sequence[Address]) -> dict[Address, CheckpointTuple]:
-    """The newest checkpoints of histories in PostgreSQL, in one statement.
+Loader: TypeAlias = Callable[[Any], CheckpointTuple | None]
+"""Takes a checkpointer, and returns the newest checkpoint of one history, if there is one."""
+
+
+def load_newest(address: Address, saver: Any) -> CheckpointTuple | None:
+    """The newest checkpoint of a history, read alone."""
+    found: CheckpointTuple | None = saver.get_tuple(address.config)
+    return found
+
+
+def newest_of_postgres(saver: Any, addresses: Sequence[Address]) -> dict[Address, Loader]:
+    """Read the newest checkpoints of histories in PostgreSQL, in one statement.
 
     LangGraph reads them one by one. This takes the statement and the way from a row to a checkpoint
-    of the saver itself; if they are gone, it finds nothing. A checkpoint that cannot be loaded, and
-    one of a format that LangGraph migrates, is left out.
+    of the saver itself; if they are gone, it finds nothing. A checkpoint of a format that LangGraph
+    migrates is left out.
 
     Args:
         saver: A `PostgresSaver`.
         addresses: The histories.
+
+    Returns:
+        What loads each checkpoint that was read, with the serializer of a checkpointer. If a row
+        cannot be loaded, the checkpoint is read alone, which says what is wrong.
     """
-    select, load = (
-        getattr(saver, "SELECT_SQL", None),
-        getattr(saver, "_load_checkpoint_tuple", None),
-    )
-    if not (isinstance(select, str) and select.rstrip().endswith("from checkpoints") and load):
+    select = getattr(saver, "SELECT_SQL", None)
+    is_known = isinstance(select, str) and select.rstrip().endswith("from checkpoints")
+    if not (is_known and callable(getattr(saver, "_load_checkpoint_tuple", None))):
         return {}
     keys = [[a.thread_id for a in addresses], [a.namespace for a in addresses]]
-    found = dict[Address, CheckpointTuple]()
+    found = dict[Address, Loader]()
     with postgres_cursor(saver) as cursor:
         cursor.execute(f"{select} {_NEWEST}", keys, binary=True)
         names = [column.name for column in cursor.description]
         for values in cursor:
             row = values if isinstance(values, Mapping) else dict(zip(names, values, strict=True))
-            with suppress(Exception):  # read alone, it says what is wrong
+            with suppress(Exception):  # any: what is stored may have no format
                 if row["checkpoint"]["v"] >= _NOT_MIGRATED:
-                    saved = load(row)
-                    found[Address(row["thread_id"], row["checkpoint_ns"])] = saved
+                    address = Address(row["thread_id"], row["checkpoint_ns"])
+                    found[address] = partial(_load_row, address, row)
     return found
+
+
+def _load_row(address: Address, row: Mapping[str, Any], saver: Any) -> CheckpointTuple | None:
+    with suppress(Exception):  # any: read alone, it says what is wrong
+        found: CheckpointTuple = saver._load_checkpoint_tuple(row)  # noqa: SLF001
+        return found
+    return load_newest(address, saver)
 
 
 _NOT_MIGRATED = 4

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from heapq import merge
 from itertools import islice
 from typing import Any, Final, Literal, TypeVar
@@ -183,7 +184,7 @@ _NAMED = 500
 def read_each(
     saver: BaseCheckpointSaver[Any],
     selection: Selection,
-    read: Callable[[Address, CheckpointTuple | None], _T | None],
+    read: Callable[[Address, storage.Loader], _T | None],
     unreadable: Callable[[Address, str], _T],
 ) -> Iterator[_T]:
     """Read each selected history that later runs read.
@@ -191,8 +192,8 @@ def read_each(
     Args:
         saver: The checkpointer.
         selection: Which threads.
-        read: Takes a history and its newest checkpoint, if there is one; returns what is yielded
-            for it, or None.
+        read: Takes a history and what loads its newest checkpoint; returns what is yielded for
+            it, or None.
         unreadable: Returns what is yielded for a history that cannot be read, with the reason.
 
     Raises:
@@ -202,9 +203,9 @@ def read_each(
     addresses = selected_addresses(saver, selection)
     if selection.thread_ids is not None and not selection.may_be_gone:
         addresses = iter([*addresses])  # a name that is wrong is said before anything is done
-    for address, saved in _newest_of(saver, addresses):
+    for address, load in _newest_of(saver, addresses):
         try:
-            result = read(address, saved or saver.get_tuple(address.config))
+            result = read(address, load)
         except Exception as error:  # noqa: BLE001 - what is stored may make every constructor fail
             check_of_thread(error)
             result = unreadable(address, reason_of(error))
@@ -214,17 +215,17 @@ def read_each(
 
 def _newest_of(
     saver: BaseCheckpointSaver[Any], addresses: Iterable[Address]
-) -> Iterator[tuple[Address, CheckpointTuple | None]]:
-    """The histories that later runs read, each with its newest checkpoint if it is read already.
+) -> Iterator[tuple[Address, storage.Loader]]:
+    """The histories that later runs read, each with what loads its newest checkpoint.
 
     Where a database is over a network, the newest checkpoints of some histories come at once.
     """
     histories = (a for a in addresses if storage.task_of_namespace(a.namespace) is None)
     read_newest = getattr(store_of(saver), "read_newest", None)
     while some := [*islice(histories, _BATCH if read_newest else 1)]:
-        found: dict[Address, CheckpointTuple] = read_newest(saver, some) if read_newest else {}
+        found: dict[Address, storage.Loader] = read_newest(saver, some) if read_newest else {}
         for address in some:
-            yield address, found.pop(address, None)
+            yield address, found.pop(address, partial(storage.load_newest, address))
 
 
 _BATCH = 64

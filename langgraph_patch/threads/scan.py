@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph.graphs import runs_after_model
+from langgraph_patch._langgraph.storage import Loader
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError
@@ -24,6 +25,7 @@ from langgraph_patch.evidence.window import Reader
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.graph.writing import open_calls
 from langgraph_patch.history.calls import read_calls
+from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.patch import (
     changes_history,
     patch_messages,
@@ -35,7 +37,12 @@ from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.threads.read import Selection, StoredHistory, age_of, read_each, reason_of
 from langgraph_patch.threads.repair import plan_repair
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.threads.stores import check_of_thread, checked_saver, server_of
+from langgraph_patch.threads.stores import (
+    check_of_thread,
+    checked_saver,
+    quick_saver,
+    server_of,
+)
 
 
 def scan_threads(
@@ -118,12 +125,19 @@ def scan_selected(
     """
     repairer = Repairer(messages_key=messages_key, recover="required" if search else False)
     checked = checked_saver(saver, write=False)
-    return read_each(
-        checked,
-        selection,
-        lambda address, saved: _report(checked, address, saved, selection, repairer),
-        _unreadable,
-    )
+    quick = quick_saver(checked)
+
+    def report(address: Address, load: Loader) -> ThreadReport | None:
+        # Most histories are healthy, and a first look shows it, for which no message is validated.
+        looked = load(quick) if quick else None
+        if looked is not None and _is_healthy(looked, messages_key):
+            return _report(StoredHistory(checked, looked, messages_key), address, selection, None)
+        saved = load(checked)
+        if saved is None:
+            return _without_checkpoint(checked, address)
+        return _report(StoredHistory(checked, saved, messages_key), address, selection, repairer)
+
+    return read_each(checked, selection, report, _unreadable)
 
 
 def _unreadable(address: Address, reason: str) -> ThreadReport:
@@ -133,19 +147,23 @@ def _unreadable(address: Address, reason: str) -> ThreadReport:
 _GONE = "there is no such thread: deleted, or spelled otherwise"
 
 
+def _without_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> ThreadReport:
+    if server_of(saver):  # it would refuse the request
+        return ThreadReport(address.thread_id, "", "healthy")  # it has never run
+    return _unreadable(address, _GONE)
+
+
 def _report(
-    saver: BaseCheckpointSaver[Any],
-    address: Address,
-    saved: CheckpointTuple | None,
-    selection: Selection,
-    repairer: Repairer,
+    stored: StoredHistory, address: Address, selection: Selection, repairer: Repairer | None
 ) -> ThreadReport | None:
-    """The report on one history; None if it is older than what is asked for."""
-    if saved is None:
-        if server_of(saver):  # it would refuse the request
-            return ThreadReport(address.thread_id, "", "healthy")  # it has never run
-        return _unreadable(address, _GONE)
-    stored = StoredHistory(saver, saved, repairer.messages_key)
+    """The report on one history; None if it is older than what is asked for.
+
+    Args:
+        stored: The history.
+        address: Its address, as it was listed.
+        selection: What is asked for.
+        repairer: What finds out its status; None if it is healthy.
+    """
     written = stored.written()
     if not selection.has_time(written):
         return None
@@ -160,7 +178,13 @@ def _report(
         messages=None if messages is None else len(messages),
         repaired=stored.is_repair(),
     )
-    return _with_status(report, stored, messages or [], repairer)
+    return _with_status(report, stored, messages or [], repairer) if repairer else report
+
+
+def _is_healthy(saved: CheckpointTuple, messages_key: str) -> bool:
+    """Whether a checkpoint is healthy for certain: nothing is pending, open or to be searched."""
+    messages: Any = saved.checkpoint["channel_values"].get(messages_key)
+    return not saved.pending_writes and is_valid(messages) and not _is_searched(messages)
 
 
 def _with_status(
@@ -240,10 +264,15 @@ def _started_once(stored: StoredHistory, messages: list[BaseMessage]) -> str | N
 def _read(messages: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
     """A history that a repair may change: it has a defect, or a placeholder to search for."""
     reading = read_if_damaged(messages, leaves_open=leaves_open)
-    # `isinstance` of a message takes longer than its `type`.
-    if reading is None and any(
-        m.type == "tool" and is_synthetic(m, human_follows=True) and not is_settled(m)
-        for m in messages
-    ):
+    if reading is None and _is_searched(messages):
         return read_history(messages, leaves_open=leaves_open)
     return reading
+
+
+def _is_searched(messages: list[BaseMessage]) -> bool:
+    """Whether a history has a placeholder for which a repair searches."""
+    # `isinstance` of a message takes longer than its `type`.
+    return any(
+        m.type == "tool" and is_synthetic(m, human_follows=True) and not is_settled(m)
+        for m in messages
+    )

@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_patch._langgraph.storage import Loader
 from langgraph_patch.address import Address
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads.read import Selection, StoredHistory, checked_address, read_each
 from langgraph_patch.threads.repair import maybe_written
 from langgraph_patch.threads.reports import ThreadRepair
-from langgraph_patch.threads.stores import checked_saver, store_of
+from langgraph_patch.threads.stores import checked_saver, quick_saver, store_of
 
 
 def undo_repair(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> str:
@@ -98,11 +99,10 @@ def find_repairs(
         ThreadError: If a named thread does not exist.
     """
     saver = checked_saver(saver, write=True)
+    quick = quick_saver(saver) or saver  # no message is read
 
-    def planned(
-        address: Address, saved: CheckpointTuple | None
-    ) -> tuple[Address, ThreadRepair] | None:
-        newest = StoredHistory.of(saver, address, saved)
+    def planned(address: Address, load: Loader) -> tuple[Address, ThreadRepair] | None:
+        newest = StoredHistory.of(saver, address, load(quick))
         names = address.thread_id, address.namespace
         if newest.is_repair():
             at = replace(address, checkpoint_id=newest.checkpoint_id)

@@ -37,6 +37,7 @@ from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
+from langgraph_patch._langgraph.unvalidated import without_validation
 from langgraph_patch._text import quoted
 from langgraph_patch.errors import (
     EvidenceError,
@@ -204,6 +205,14 @@ def store_of(saver: BaseCheckpointSaver[Any]) -> ModuleType:
     # Packages of others have such classes too: hence the module.
     names = class_names(saver, ("langgraph.checkpoint.", "langgraph_patch."))
     return next(store for _, name, store in _STORES if name in names)
+
+
+def quick_saver(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any] | None:
+    """A checkpointer that loads messages without validation; None if nobody knows how.
+
+    They are for the fast check of a history alone.
+    """
+    return without_validation(saver) if store_of(saver) in (postgres, sqlite) else None
 
 
 # --- whose failure an error is -----------------------------------------------------------

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Any
 
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_patch._langgraph import storage
@@ -46,15 +46,18 @@ _TABLES = Tables(
 list_addresses = _TABLES.list_addresses
 
 
-def read_newest(saver: Any, addresses: Sequence[Address]) -> dict[Address, CheckpointTuple]:
-    """The newest checkpoints of some histories, read at once.
+def read_newest(saver: Any, addresses: Sequence[Address]) -> dict[Address, storage.Loader]:
+    """Read the newest checkpoints of some histories at once.
 
-    One that is not there, or cannot be loaded, is left out: it is then read alone. If the statement
+    One that is not there, or of an old format, is left out: it is then read alone. If the statement
     takes too long, or one of them is the reason that it fails, two halves are read.
 
     Args:
         saver: The checkpointer.
         addresses: The histories.
+
+    Returns:
+        What loads each checkpoint.
     """
     try:
         return storage.newest_of_postgres(saver, addresses)
