@@ -18,8 +18,8 @@ from langgraph_patch.errors import ThreadError
 Shard: TypeAlias = tuple[int, int]
 """A share of all threads: the number of the share, from 1 on, and of how many."""
 
-_PAGE = 500
-"""How many histories are listed by one statement."""
+_PAGE = 2_000
+"""How many histories are listed by one statement, which takes about 20 ms."""
 
 
 def is_in(shard: Shard | None, thread_id: str) -> bool:
@@ -87,10 +87,9 @@ class Tables:
         condition, last = "TRUE", list[Any]()
         while True:
             page = self._names(saver, self.page.format(condition, page=_PAGE), last)
-            for thread_id, namespace in page:
-                address = Address(_text(thread_id), _text(namespace))
-                if is_in(shard, address.thread_id):
-                    yield address
+            for stored_id, namespace in page:
+                if is_in(shard, thread_id := _text(stored_id)):
+                    yield Address(thread_id, _text(namespace))
             if len(page) < _PAGE:
                 break
             condition, last = self.after, [*page[-1]]
