@@ -296,7 +296,7 @@ class _AgentRequest(Request):
     def corrected(self, output: Any, guard: TruncationGuard) -> ModelResponse[Any]:
         """The response without truncated calls."""
         response = ModelResponse(result=[output]) if isinstance(output, AIMessage) else output
-        return replace(response, result=guard.unfinished.corrected(response.result, [_HISTORY]))
+        return replace(response, result=guard.corrected(response.result, [_HISTORY]))
 
     def message(self, output: ModelResponse[Any]) -> BaseMessage | None:
         """The last message of the response."""

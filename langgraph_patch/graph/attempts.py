@@ -103,7 +103,7 @@ class Attempts:
     def __init__(self, request: Request) -> None:
         self.request = self.first = request
         self._form = Form()
-        self._forms = self._in_turn()
+        self._forms: Iterator[Form] = iter(())  # holds this object, so it comes with a refusal
         self._sent: list[Histories] = []
         self._errors: list[BaseException] = []
         self._refusal = ""
@@ -157,6 +157,7 @@ class Attempts:
         errors = [refusal, *(guard.errors if guard else ())]
         self._refusal = "\n".join([self._refusal, *map(refusal_text, errors)])
         if len(self._errors) == 1:
+            self._forms = self._in_turn()
             self._models = None if guard is None else guard.models
             seen = [options for _, options in self._models or ()]
             self._tools = set(_tool_names(seen or [*self.first.options]))

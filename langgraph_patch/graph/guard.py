@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import Context, ContextVar, Token
 from itertools import chain
 from typing import Any, NamedTuple, Self, TypeGuard
@@ -150,7 +150,7 @@ class TruncationGuard(BaseCallbackHandler):
         self.ends_when: Callable[[BaseException], bool] = lambda _: False
         self.ignore_agent = self.ignore_chain = drops  # the node is not run again: no need to know
         self._runs: dict[UUID, StreamedCalls] = {}
-        self.unfinished = Unfinished(self._correct)
+        self.unfinished = Unfinished()
         self._models: dict[UUID, Any] = {}  # the metadata of each run
         self._asked: dict[UUID, Asked] = {}
         self._open: set[UUID] = set()  # what has begun and not ended
@@ -287,6 +287,10 @@ class TruncationGuard(BaseCallbackHandler):
         self._ended(run_id, failed=True)
         if run is not None and self.ends_when(error):
             raise RefusedAgainError(error, self)
+
+    def corrected(self, output: Any, keys: Collection[str]) -> Any:
+        """The output of the node, with the messages corrected that it merged itself."""
+        return self.unfinished.corrected(output, keys, self._correct)
 
     def _correct(
         self, message: AIMessage, calls: Sequence[StreamedCall], *, drops: bool = False

@@ -341,7 +341,7 @@ class _NodeRequest(Request):
 
     def corrected(self, output: Any, guard: TruncationGuard) -> Any:
         """The output, without truncated calls."""
-        return guard.unfinished.corrected(output, self.node.keys)
+        return guard.corrected(output, self.node.keys)
 
     def message(self, output: Any) -> BaseMessage | None:
         """The one message that the node adds to its histories."""

@@ -7,7 +7,7 @@ node may merge the chunks of a stream itself, take a call out of its message, or
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -34,14 +34,9 @@ class Correct(Protocol):
 
 
 class Unfinished:
-    """The messages that are truncated or unusable.
+    """The messages that are truncated or unusable."""
 
-    Args:
-        correct: How a message is corrected.
-    """
-
-    def __init__(self, correct: Correct) -> None:
-        self._correct = correct
+    def __init__(self) -> None:
         self._messages: list[tuple[set[str], Sequence[StreamedCall]]] = []
 
     def __len__(self) -> int:
@@ -54,12 +49,19 @@ class Unfinished:
 
     def has(self, message: AIMessage) -> bool:
         """Whether a message may be one of them."""
-        return any(True for _ in self._calls_of(message))
+        return any(True for _ in self.calls_of(message))
 
-    def _calls_of(self, message: AIMessage) -> Iterable[Sequence[StreamedCall]]:
+    def calls_of(self, message: AIMessage) -> Iterable[Sequence[StreamedCall]]:
+        """The calls of those that a message may be."""
         return (c for ids, c in self._messages if message.id is None or message.id in ids)
 
-    def corrected(self, output: Any, keys: Collection[str]) -> Any:
+    def carries_truncated(self, value: Any) -> bool:
+        """Whether a value is a truncated call that the node took out of a message, or sends on."""
+        call = sent_call(value if isinstance(value, Send) else Send("", value))
+        refused = (each for _, calls in self._messages for each in calls if each.args is None)
+        return call is not None and any(each.is_completed(call) for each in refused)
+
+    def corrected(self, output: Any, keys: Collection[str], correct: Correct) -> Any:
         """The output of the node, with the messages corrected that it merged itself.
 
         `Send`s and plain dicts that carry a truncated call are left out. What holds neither stays
@@ -69,57 +71,61 @@ class Unfinished:
             output: The output.
             keys: The state keys of the patched histories. In messages under other keys truncated
                 calls are dropped.
+            correct: How a message is corrected.
         """
-        return self._corrected(output, keys, {}, drops=not keys) if self._messages else output
+        if not self._messages:
+            return output
+        return _Correction(self, keys, correct).of(output, drops=not keys)
 
-    def _corrected(
-        self,
-        value: Any,
-        keys: Collection[str],
-        known: dict[Any, Any],
-        *,
-        drops: bool,
-        depth: int = 0,
-    ) -> Any:
-        """A value of the output; `known` has those that were looked at, and those above it."""
+
+@dataclass(slots=True)
+class _Correction:
+    """One walk through an output.
+
+    Attributes:
+        unfinished: The messages that are corrected.
+        keys: As for `Unfinished.corrected`.
+        correct: As there.
+        known: The values that were looked at, and those above the one that is looked at now.
+    """
+
+    unfinished: Unfinished
+    keys: Collection[str]
+    correct: Correct
+    known: dict[Any, Any] = field(default_factory=dict)
+
+    def of(self, value: Any, *, drops: bool, depth: int = 0) -> Any:
+        """A value of the output, corrected."""
         if isinstance(value, AIMessage):
-            return self._corrected_message(value, drops=drops)
+            return self._message(value, drops=drops)
         if isinstance(value, Send):
-            return [] if self._carries_truncated(value) else value
+            return [] if self.unfinished.carries_truncated(value) else value
         place = id(value), drops
-        if place not in known and depth < _DEEPEST:
-            known[place] = value
-            below = partial(self._corrected, keys=keys, known=known, depth=depth + 1)
-            known[place] = self._with_corrected(value, keys, below, drops=drops)
-        return known.get(place, value)
+        if place not in self.known and depth < _DEEPEST:
+            self.known[place] = value
+            below = partial(self.of, depth=depth + 1)
+            self.known[place] = self._with_corrected(value, below, drops=drops)
+        return self.known.get(place, value)
 
-    def _with_corrected(
-        self, value: Any, keys: Collection[str], below: Callable[..., Any], *, drops: bool
-    ) -> Any:
+    def _with_corrected(self, value: Any, below: Callable[..., Any], *, drops: bool) -> Any:
         if type(value) in (list, tuple):
-            kept = [p for p in value if not self._carries_truncated(p)]
+            kept = [p for p in value if not self.unfinished.carries_truncated(p)]
             parts = [below(part, drops=drops) for part in kept]
             return value if are_identical(parts, value) else type(value)(parts)
         if isinstance(value, Command | Overwrite):
-            old = {field.name: getattr(value, field.name) for field in fields(value)}
+            old = {each.name: getattr(value, each.name) for each in fields(value)}
             new = {name: below(part, drops=drops) for name, part in old.items()}
             changed = {name: part for name, part in new.items() if part is not old[name]}
             return replace(value, **changed) if changed else value
         old = values_in(value)
-        new = {key: below(part, drops=key not in keys) for key, part in old.items()}
+        new = {key: below(part, drops=key not in self.keys) for key, part in old.items()}
         changed = {key: part for key, part in new.items() if part is not old[key]}
         return replace_values(value, changed) if changed else value
 
-    def _carries_truncated(self, value: Any) -> bool:
-        """Whether a value is a truncated call that the node took out of a message, or sends on."""
-        call = sent_call(value if isinstance(value, Send) else Send("", value))
-        refused = (each for _, calls in self._messages for each in calls if each.args is None)
-        return call is not None and any(each.is_completed(call) for each in refused)
-
-    def _corrected_message(self, message: AIMessage, *, drops: bool) -> AIMessage:
-        for calls in self._calls_of(message):
+    def _message(self, message: AIMessage, *, drops: bool) -> AIMessage:
+        for calls in self.unfinished.calls_of(message):
             copied = cast("AIMessage", message_chunk_to_message(message))
             copied = copied.model_copy() if copied is message else copied
-            if self._correct(copied, calls, drops=drops):
+            if self.correct(copied, calls, drops=drops):
                 return copied
         return message
