@@ -35,14 +35,15 @@ def without_validation(saver: Any) -> Any:
     Everything else it loads as `saver` does, and it fails where `saver` fails.
 
     Args:
-        saver: The checkpointer, with the serializer of LangGraph.
+        saver: The checkpointer, of a class of LangGraph: it is copied.
 
     Returns:
-        The checkpointer; None if `saver` has another serializer.
+        The checkpointer; None if `saver` has not the serializer of LangGraph, as it is.
     """
     serde = getattr(saver, "serde", None)
     build = getattr(serde, "_unpack_ext_hook", None)
-    if type(serde) is not JsonPlusSerializer or build is None or _MODEL is None:
+    is_own = getattr(serde, "_custom_unpack_ext_hook", None) is False
+    if type(serde) is not JsonPlusSerializer or not is_own or build is None or _MODEL is None:
         return None
     quick: Any = copy(serde)
 
@@ -57,11 +58,14 @@ def without_validation(saver: Any) -> Any:
 
 
 def _unvalidated(serde: Any, data: bytes) -> Any:
-    """A stored message with all its fields; None for anything else."""
+    """A stored message with its fields and no others; None for anything else.
+
+    From other fields, such as `content_blocks`, LangChain may make more.
+    """
     try:
         module, name, fields, _ = serde.loads_typed(("msgpack", data))
         kind, names = _FIELDS[module, name]
-        if not names <= fields.keys() or _CONTENT in fields:
+        if fields.keys() != names:
             return None
         message = object.__new__(kind)
         object.__setattr__(message, "__dict__", fields)

@@ -342,6 +342,22 @@ def test_without_the_private_detail_they_are_read_one_by_one(detail, path, saver
     assert storage.newest_of_postgres(odd, [Address("t0")]) == {}
 
 
+def test_a_subclass_is_asked_for_each_history(path, saver):
+    """Its `get_tuple` may hide messages, or count."""
+    addresses = filled(saver)
+
+    class Counting(type(saver)):
+        asked = 0
+
+        def get_tuple(self, config):
+            self.asked += 1
+            return super().get_tuple(config)
+
+    own = Counting(saver.conn)
+    assert [str(report) for report in scan_threads(own)] == [*map(str, scan_threads(saver))]
+    assert own.asked > len(addresses) > 5
+
+
 def test_what_cannot_be_read_is_read_alone(path, saver):
     """A broken row, one of an old format, one that is gone, an id that no database holds."""
     addresses = filled(saver)

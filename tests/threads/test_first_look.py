@@ -12,6 +12,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_patch import open_database, scan_threads
 from langgraph_patch._langgraph import unvalidated
@@ -144,6 +145,8 @@ HISTORY = [AIMessage("", tool_calls=[CALL]), ToolMessage("done", tool_call_id="c
         (3, {"content_blocks": MORE["content_blocks"]}, "damaged"),
         (3, {"tool_calls": None}, "healthy"),
         (3, {"odd": 1}, "healthy"),
+        (3, {5: 1}, "unreadable"),
+        (3, {"cls": 1, "id": []}, "unreadable"),
     ],
 )
 def test_fields_from_which_langchain_makes_others(at, change, status, saver, monkeypatch):
@@ -230,7 +233,7 @@ class Reversed:
         return ciphertext[::-1]
 
 
-@pytest.mark.parametrize("detail", ["_MODEL", "serializer", "hook"])
+@pytest.mark.parametrize("detail", ["_MODEL", "serializer", "own hook", "hook"])
 def test_without_the_private_detail_all_is_validated(detail, saver, monkeypatch):
     """And with a serializer of the application, such as one that decrypts."""
     stored("healthy", saver=saver)
@@ -238,14 +241,39 @@ def test_without_the_private_detail_all_is_validated(detail, saver, monkeypatch)
         monkeypatch.setattr(unvalidated, "_MODEL", None)
     elif detail == "serializer":
         saver.serde = EncryptedSerializer(Reversed())
+    elif detail == "own hook":
+        saver.serde = JsonPlusSerializer(__unpack_ext_hook__=lambda *_: HumanMessage("hidden"))
     else:
         monkeypatch.delattr(saver.serde, "_unpack_ext_hook")
     assert quick_saver(saver) is None
 
 
+class Caching(SqliteSaver):
+    """A subclass that keeps what it has read, and closes its connection with itself."""
+
+    def __init__(self, conn):
+        super().__init__(conn)
+        self.kept = {}
+
+    def get_tuple(self, config):
+        """What was read before, if it was."""
+        name = str(config)
+        if name not in self.kept:
+            self.kept[name] = super().get_tuple(config)
+        return self.kept[name]
+
+    def __copy__(self):
+        raise NotImplementedError
+
+
 def test_other_checkpointers_have_no_first_look():
-    """Nobody knows whether they may be copied."""
+    """Nobody knows whether they may be copied, and what they do with what they read."""
     assert quick_saver(InMemorySaver()) is None
+    saver = sqlite_saver(kind=Caching)
+    stored("healthy", saver=saver)
+    assert [report.status for report in scan_threads(saver)] == ["healthy"]
+    [first, *_] = saver.get_tuple(thread(checkpoint_ns="")).checkpoint["channel_values"]["messages"]
+    assert first.model_copy() == first
 
 
 def test_the_checkpointer_itself_is_left_alone(path, saver):

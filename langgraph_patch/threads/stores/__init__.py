@@ -49,7 +49,7 @@ from langgraph_patch.errors import (
 )
 from langgraph_patch.threads.stores import other, postgres, server, sqlite
 from langgraph_patch.threads.stores.server import LangGraphServer
-from langgraph_patch.threads.stores.tables import class_names
+from langgraph_patch.threads.stores.tables import PACKAGES, class_names, is_unchanged
 
 _STORES = (
     (("http://", "https://"), "LangGraphServer", server),
@@ -203,16 +203,17 @@ def store_of(saver: BaseCheckpointSaver[Any]) -> ModuleType:
         []
     """
     # Packages of others have such classes too: hence the module.
-    names = class_names(saver, ("langgraph.checkpoint.", "langgraph_patch."))
+    names = class_names(saver, PACKAGES)
     return next(store for _, name, store in _STORES if name in names)
 
 
 def quick_saver(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any] | None:
-    """A checkpointer that loads messages without validation; None if nobody knows how.
+    """A checkpointer that loads messages without validation; None for one of another class.
 
     They are for the fast check of a history alone.
     """
-    return without_validation(saver) if store_of(saver) in (postgres, sqlite) else None
+    known = store_of(saver) in (postgres, sqlite) and is_unchanged(saver)
+    return without_validation(saver) if known else None
 
 
 # --- whose failure an error is -----------------------------------------------------------

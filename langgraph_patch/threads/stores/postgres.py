@@ -18,7 +18,13 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph_patch._langgraph import storage
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, StoreError, ThreadError, chain_of
-from langgraph_patch.threads.stores.tables import Tables, class_names, no_checkpoint, not_ordinary
+from langgraph_patch.threads.stores.tables import (
+    Tables,
+    class_names,
+    is_unchanged,
+    no_checkpoint,
+    not_ordinary,
+)
 
 _TABLES = Tables(
     # PostgreSQL cannot skip the checkpoints of a history; each step looks for the next one.
@@ -49,8 +55,9 @@ list_addresses = _TABLES.list_addresses
 def read_newest(saver: Any, addresses: Sequence[Address]) -> dict[Address, storage.Loader]:
     """Read the newest checkpoints of some histories at once.
 
-    One that is not there, or of an old format, is left out: it is then read alone. If the statement
-    takes too long, or one of them is the reason that it fails, two halves are read.
+    One that is not there, or of an old format, is left out: it is then read alone. So are all of a
+    subclass, which may read them otherwise. If the statement takes too long, or one of them is the
+    reason that it fails, two halves are read.
 
     Args:
         saver: The checkpointer.
@@ -59,6 +66,8 @@ def read_newest(saver: Any, addresses: Sequence[Address]) -> dict[Address, stora
     Returns:
         What loads each checkpoint.
     """
+    if not is_unchanged(saver):
+        return {}
     try:
         return storage.newest_of_postgres(saver, addresses)
     except Exception as error:  # of a driver that may not be installed

@@ -153,6 +153,15 @@ def no_checkpoint(database: str) -> ThreadError:
     return ThreadError(f"{database} holds no checkpoint: there is nothing to read.")
 
 
+PACKAGES = ("langgraph.checkpoint.", "langgraph_patch.")
+"""How the modules begin whose checkpointers are known."""
+
+
+def is_unchanged(saver: object) -> bool:
+    """Whether a checkpointer is of a known class, and not of a subclass that may read otherwise."""
+    return type(saver).__module__.startswith(PACKAGES)
+
+
 def class_names(value: object, package: str | tuple[str, ...]) -> set[str]:
     """The names of the classes of `value` that `package` defines.
 
