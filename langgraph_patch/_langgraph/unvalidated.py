@@ -25,9 +25,6 @@ _FIELDS: Final[dict[tuple[str, str], tuple[Any, frozenset[str]]]] = {
 _MODEL: Final = getattr(jsonplus, "EXT_PYDANTIC_V2", None)
 """How the serializer tags a stored model of Pydantic, such as a message."""
 
-_CONTENT = "content_blocks"
-"""The argument of a message from which LangChain makes other fields."""
-
 
 def without_validation(saver: Any) -> Any:
     """A checkpointer over the same database that loads messages without validating them.
