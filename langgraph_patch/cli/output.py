@@ -394,10 +394,12 @@ def next_command(options: Namespace, name: str, ids: Sequence[str] = ()) -> str:
     parts = [each if each == one_line(each) and each[:1] != "-" else "THREAD" for each in ids]
     if not ids:
         chosen = [("thread", each) for each in options.thread]
+        chosen += [("since", _as_typed(options.since))] if options.since is not None else []
         if name == "repair":
-            chosen += [("since", _as_typed(options.since))] if options.since is not None else []
             chosen += [("status", each) for each in options.status]
         parts = [f"--{flag}={value}" for flag, value in chosen] or ["--all"]
+    if name != "show" and getattr(options, "shard", None):
+        parts.append("--shard={}/{}".format(*options.shard))
     if options.serde:
         parts.append(f"--serde={options.serde}")
     if name != "undo" and options.messages_key != "messages":

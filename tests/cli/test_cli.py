@@ -347,6 +347,10 @@ def test_a_next_command_can_be_pasted(cli, path, tmp_path, monkeypatch):
         repair = shlex.split(following("scan", *options)[1])
         assert repair == ["repair", path, *expected]
         assert cli(*repair, "--min-age", 0)[0] == 1
+    of_broken = next(n for n in (1, 2) if cli("scan", path, f"--shard={n}/2")[0])
+    shard = f"--shard={of_broken}/2"
+    assert following("scan", shard) == [f"show {path} broken", f"repair {path} --all {shard}"]
+    assert following("scan", "broken", shard)[1] == f"repair {path} broken {shard}"
     monkeypatch.setenv("DBURL", path)
     assert following("scan", name="env:DBURL")[1] == "repair env:DBURL --all"
     spaced = shutil.copy(path, tmp_path / "my threads.sqlite")
@@ -358,6 +362,10 @@ def test_a_next_command_can_be_pasted(cli, path, tmp_path, monkeypatch):
     assert next_command(options, "undo") == "langgraph-patch undo DB 1"
     err = cli("repair", path, "--all", *APPLY)[2]
     [undo] = re.findall("langgraph-patch (undo .*)$", err, re.MULTILINE)
+    assert cli(*undo.split(), *YES)[0] == 0
+    err = cli("repair", path, "--since=2h", shard, *APPLY)[2]
+    [undo] = re.findall("langgraph-patch (undo .*)$", err, re.MULTILINE)
+    assert undo == f"undo {path} --since=2h {shard}"
     assert cli(*undo.split(), *YES)[0] == 0
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "40")

@@ -188,7 +188,9 @@ def test_a_database_that_is_lost_during_a_scan_stops_it(path, saver):
                 own_id = opened.conn.info.backend_pid
                 opened.conn.execute("SELECT pg_terminate_backend(%s)", (own_id,))
 
-    with pytest.raises(ThreadError, match=r"^The PostgreSQL database: .*terminat"):
+    with pytest.raises(
+        ThreadError, match=r"^The PostgreSQL database: .*terminat.*Run the command again\.$"
+    ):
         scan()
     assert seen == ["damaged"]
 
