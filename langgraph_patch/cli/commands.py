@@ -113,6 +113,7 @@ def _selection(options: Namespace) -> Selection:
         None if options.since is None else datetime.now(UTC) - options.since,
         options.shard,
         may_be_gone="-" in options.thread,
+        rate=options.rate,
     )
 
 

@@ -18,10 +18,11 @@ Every user of this machine can see a password on the command line (ps): use one 
 exit codes:
   0    nothing is damaged, everything damaged was repaired, or no thread matches
   1    damage was found (scan, show), would be repaired or undone (without --apply), or remains
-       under a pause, beyond --limit or unconfirmed (repair)
-  2    the arguments or the input are wrong, or the database failed; what was done up to then is
-       printed, and a thread that may have been written before that is named
-  3    a thread could not be read, or its repair or undo was refused; the others were processed
+       under a pause, beyond --limit or unconfirmed (repair, undo)
+  2    the arguments or the input are wrong, the database holds no checkpoint, or it failed; what
+       was done up to then is printed, and a thread that may have been written before that is named
+  3    a thread could not be read or is gone, or its repair or undo was not done: refused, moved on,
+       or younger than --min-age; the others were processed. 3 takes precedence over 1
 Ctrl-C ends a command with 130 when the thread at hand is done: each repair is written as a whole or
 not at all, so that the same command goes on where it stopped. A second Ctrl-C does not wait.
 """
@@ -71,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, text, groups in (
         ("demo", "run the same agent without patching and with it; its model is scripted", ()),
-        ("scan", "report on every thread; only reads, and runs none of your code (but --serde)",
+        ("scan", "report on every thread; only reads, no code of yours but --serde and saver:",
          (_add_database, _add_key, _add_selection, _add_filters)),
         ("show", "show one conversation with its defects, and the patch beside it",
          (_add_database, _add_key, _add_show)),
@@ -93,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_database(add: Callable[..., Any]) -> None:
     add("database", metavar="DB", action=_Database, help="where the threads are: see below")
     add("--json", action="store_true", help="print one JSON object a line")
-    text = "print no totals, no progress and no next steps; errors are printed"
+    text = "print no summary, progress and next steps; errors and --json are printed whole"
     add("--quiet", action="store_true", help=text)
     text = "your serializer, for encrypted rows: module.py:attribute or package.module:attribute"
     add("--serde", metavar="M:A", help=text)
@@ -119,7 +120,7 @@ def _add_selection(add: Callable[..., Any]) -> None:
 
 
 def _add_filters(add: Callable[..., Any]) -> None:
-    text = "only histories that a scan finds so; repeatable"
+    text = "only histories that a scan finds so; repeatable (default: all; of scan: no healthy)"
     statuses = ("damaged", "paused", "unreadable", "healthy")
     add("--status", action="append", default=[], choices=statuses, help=text)
 

@@ -120,8 +120,8 @@ def each_of(options: Namespace, items: Iterable[_T], what: str) -> Iterator[_T]:
             yield item
             advance()
             check()
-            if rate := getattr(options, "rate", None):
-                time.sleep(1 / rate)
+            if what != "read" and options.rate:  # a scan itself waits for what it reads
+                time.sleep(1 / options.rate)
 
 
 @contextmanager
@@ -396,7 +396,7 @@ def next_command(options: Namespace, name: str, ids: Sequence[str] = ()) -> str:
         chosen = [("thread", each) for each in options.thread]
         chosen += [("since", _as_typed(options.since))] if options.since is not None else []
         if name == "repair":
-            chosen += [("status", each) for each in options.status]
+            chosen += [("status", "damaged")] if options.status else []
         parts = [f"--{flag}={value}" for flag, value in chosen] or ["--all"]
     if name != "show" and getattr(options, "shard", None):
         parts.append("--shard={}/{}".format(*options.shard))

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -95,6 +96,7 @@ class Selection:
             Default: all.
         may_be_gone: Whether a named thread that does not exist is read as one that was deleted.
             Default: False; then it is an error before anything is read.
+        rate: How many histories are read a second at most. Default: no limit.
 
     Raises:
         OptionError: If one has an invalid value.
@@ -105,6 +107,7 @@ class Selection:
     since: datetime | None = None
     shard: Shard | None = None
     may_be_gone: bool = False
+    rate: int | None = None
 
     def __post_init__(self) -> None:
         ids: Any = self.thread_ids
@@ -211,6 +214,8 @@ def read_each(
             result = unreadable(address, reason_of(error))
         if result is not None:
             yield result
+        if selection.rate:
+            time.sleep(1 / selection.rate)
 
 
 def _newest_of(

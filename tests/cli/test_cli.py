@@ -351,6 +351,7 @@ def test_a_next_command_can_be_pasted(cli, path, tmp_path, monkeypatch):
     shard = f"--shard={of_broken}/2"
     assert following("scan", shard) == [f"show {path} broken", f"repair {path} --all {shard}"]
     assert following("scan", "broken", shard)[1] == f"repair {path} broken {shard}"
+    assert following("scan", "--status=paused")[1] == f"repair {path} --status=damaged"
     monkeypatch.setenv("DBURL", path)
     assert following("scan", name="env:DBURL")[1] == "repair env:DBURL --all"
     spaced = shutil.copy(path, tmp_path / "my threads.sqlite")

@@ -202,11 +202,15 @@ def test_a_rate_waits_between_histories(path, saver, cli, monkeypatch):
     for name in "abc":
         stored("abandoned", saver=saver, thread_id=name)
     waited = []
-    monkeypatch.setattr("langgraph_patch.cli.output.time.sleep", waited.append)
+    monkeypatch.setattr("langgraph_patch.threads.read.time.sleep", waited.append)
     cli("scan", path)
     assert waited == []
     cli("scan", path, "--rate", "50")
     assert waited == [0.02] * 3
+    for command in (("scan", path, "--since", "0s"), ("undo", path, "--all")):
+        waited.clear()
+        cli(*command, "--rate", "50")
+        assert waited == [0.02] * 3, "also between those that are left out"
 
 
 OWN = """
