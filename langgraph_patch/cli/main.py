@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, text, groups in (
         ("demo", "run the same agent without patching and with it; its model is scripted", ()),
-        ("scan", "report on every thread; only reads, no code of yours but --serde and saver:",
+        ("scan", "report on every thread; only reads; runs none of your code but --serde, saver:",
          (_add_database, _add_key, _add_selection, _add_filters)),
         ("show", "show one conversation with its defects, and the patch beside it",
          (_add_database, _add_key, _add_show)),
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_database(add: Callable[..., Any]) -> None:
     add("database", metavar="DB", action=_Database, help="where the threads are: see below")
     add("--json", action="store_true", help="print one JSON object a line")
-    text = "print no summary, progress and next steps; errors and --json are printed whole"
+    text = "print no summary, progress or next steps; errors and --json are printed whole"
     add("--quiet", action="store_true", help=text)
     text = "your serializer, for encrypted rows: module.py:attribute or package.module:attribute"
     add("--serde", metavar="M:A", help=text)

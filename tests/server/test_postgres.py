@@ -189,7 +189,7 @@ def test_a_database_that_is_lost_during_a_scan_stops_it(path, saver):
                 opened.conn.execute("SELECT pg_terminate_backend(%s)", (own_id,))
 
     with pytest.raises(
-        ThreadError, match=r"^The PostgreSQL database: .*terminat.*Run the command again\.$"
+        ThreadError, match=r"^The PostgreSQL database: .*terminat.*run the command again\.$"
     ):
         scan()
     assert seen == ["damaged"]

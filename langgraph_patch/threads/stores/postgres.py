@@ -180,13 +180,13 @@ def open_saver(
             yield _in_transactions(PostgresSaver, conn)(conn, serde=serde)
         except psycopg.Error as error:
             first, *_ = str(error).strip().splitlines() or [type(error).__name__]
-            question = (
-                "Is it reachable? Run the command again."
+            advice = (
+                "Is the server running? Then run the command again."
                 if conn.broken
                 else "Is it the database that LangGraph writes to, and does no other process lock "
                 "its tables?"
             )
-            raise StoreError(f"{_DATABASE}: {first}. {question}") from error
+            raise StoreError(f"{_DATABASE}: {first}. {advice}") from error
 
 
 def _in_transactions(saver: type[BaseCheckpointSaver[Any]], conn: Any) -> Any:
