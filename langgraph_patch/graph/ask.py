@@ -119,8 +119,9 @@ def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | Non
             failed = yield from _next_form(attempts, refusal, guard)
         else:
             attempts.has_asked |= guard is not None and guard.has_asked
-            attempts.report()
-            return output, guard
+            if (failed := attempts.misled(guard)) is None:
+                attempts.report()
+                return output, guard
         if failed is not None:
             raise failed
 
@@ -155,7 +156,7 @@ def _next_form(
     if may_be_sent_again(error, guard):
         failed = yield from attempts.after(error, guard)
     elif guard is not None and _is_of_application(error, guard):
-        failed = attempts.raised_again(error)
+        failed = attempts.misled(guard, error)
         if failed is error and attempts.first.has_history:
             _note_own_error(error, guard, attempts.first.run)
     if failed is not None and (around := in_charge()) is not None:

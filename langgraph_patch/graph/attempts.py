@@ -198,34 +198,42 @@ class Attempts:
         return self._given_up()
 
     def _close(self, guard: TruncationGuard | None) -> IOGenerator[None]:
-        """Close the calls at the end, for what is sent. The newest form comes once more."""
+        """Close the calls at the end, for what is sent. The forms begin anew, the newest first."""
         for key, (repairer, reading) in self._open.items():
             makers = [reading.messages[call.index] for call in reading.unanswered]
             # An approval may ask a model of its own about something else.
             if guard is None or guard.may_have_sent(makers):
                 self._closed[key] = (yield from repairer.repair(reading, self.first.run)).patch
-        is_first = self._form.refusal is None
-        newest = self._form._replace(refusal=self._refusal)
-        if self._open:
-            self._forms = self._in_turn() if is_first else chain([newest], self._forms)
+        if self._open and self._form.refusal is not None:
+            newest = self._form._replace(refusal=self._refusal)
+            self._forms = chain([newest], self._in_turn())
+        elif self._open:
+            self._forms = self._in_turn()
         self._open = {}
 
-    def raised_again(self, error: BaseException) -> BaseException:
-        """The error to raise if the application raises one of its own when its code runs again.
+    def misled(
+        self, guard: TruncationGuard | None, error: BaseException | None = None
+    ) -> BaseException | None:
+        """The error to raise if the code of the application did not expect the closed calls.
 
-        It may not expect a history whose last call has a result. The bare node runs once, and
+        It has raised an error of its own, or has asked no model. The bare node runs once, and
         raises the refusal.
 
         Args:
-            error: What it raised.
+            guard: The guard of what was sent; None if it had none.
+            error: What the application raised. Default: nothing.
+
+        Returns:
+            The refusal; what the application raised, if no call was closed; None for nothing.
         """
         if self._is_again:
             self.own_error = error
-        if not self._closed:
+        if not self._closed or guard is None or (error is None and guard.has_asked):
             return error
         self.request, self.patches = self.first, {}
-        note(self._errors[0], _RAISED.format(self._changes[:_MAX_NOTE], error))
-        logger.warning(_RAISED.format(self._changes, error), exc_info=error)
+        end = "asked no model" if error is None else f"raised {error!r}"
+        note(self._errors[0], _MISLED.format(self._changes[:_MAX_NOTE], end))
+        logger.warning(_MISLED.format(self._changes, end), exc_info=error)
         return self._errors[0]
 
     def _takes(self, form: Form) -> bool:
@@ -302,8 +310,8 @@ class Attempts:
         run.keep_by_graph(Attempts, [*kept, accepted])
 
 
-_RAISED = (
-    "its code ran once more with a repaired history ({}), and raised {!r}. Call the model through "
+_MISLED = (
+    "its code ran once more with a repaired history ({}), and {}. Call the model through "
     "patch_model: then its request alone is repeated"
 )
 _NEWEST = (

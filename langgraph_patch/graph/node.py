@@ -32,11 +32,11 @@ from langgraph_patch._sansio import (
 from langgraph_patch.graph.ask import answered, ask
 from langgraph_patch.graph.attempts import Attempts
 from langgraph_patch.graph.guard import TruncationGuard
+from langgraph_patch.graph.mentions import may_ask
 from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
 from langgraph_patch.graph.request import Histories, Request
 from langgraph_patch.graph.writing import (
     NodeOutput,
-    for_node,
     get_value,
     messages_in,
     new_messages,
@@ -335,8 +335,7 @@ class _NodeRequest(Request):
 
     def with_histories(self, histories: Histories) -> _NodeRequest:
         """The node with other histories in its input. What it returns then is one part."""
-        given = {key: for_node(each, self.read.get(key, ())) for key, each in histories.items()}
-        state = replace_values(self.state, given)
+        state = replace_values(self.state, {key: [*each] for key, each in histories.items()})
         return replace(self, state=state, read=histories, is_streamed=False)
 
     def send(self) -> IORequest:
@@ -346,7 +345,9 @@ class _NodeRequest(Request):
         return method_request(self.node.runs, "invoke", self.state, self.run.config)
 
     def left_open(self) -> Mapping[str, tuple[Repairer, Reading]]:
-        """The histories whose calls were left open: it is a model that was asked."""
+        """The histories whose calls were left open; none if the node may ask a human about them."""
+        if may_ask(self.node.inner):
+            return {}
         found = {}
         for key, history in self.histories().items():
             repairer = replace(self.node.repairers[key], leaves_open=False, tools=None)

@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
+from itertools import chain
 from types import FunctionType, NoneType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -26,11 +27,17 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
 from langgraph_patch._langgraph import storage
-from langgraph_patch._langgraph.graphs import Graph, compile_like, runs_other_tools
+from langgraph_patch._langgraph.graphs import (
+    Graph,
+    compile_like,
+    parts_of_branch,
+    runs_other_tools,
+)
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.entry import PatchNode, RepairNode, add_entry_check
+from langgraph_patch.graph.mentions import may_call_model
 from langgraph_patch.graph.node import MODEL_INPUT, PatchedNode
 from langgraph_patch.graph.once import check_tools, checked_names
 from langgraph_patch.graph.record import fan_out, guarded_tool_node, recordable, recorded_tool_node
@@ -205,12 +212,21 @@ def with_patching(
     if record and not any(node.tool_node for node in nodes.values()):
         logger.warning("record=True records nothing: no node of the graph is a ToolNode")
     graphs = dict.fromkeys(node.graph for node in nodes.values())
+    for source, name, branch in chain.from_iterable(g.branches_into(g.runnables) for g in graphs):
+        if may_call_model(parts_of_branch(branch)[0]):
+            logger.warning(_MODEL_IN_ROUTER, name, source)
     patched_keys = {*keys, MODEL_INPUT}
     unpatched = dict.fromkeys(
         key for each in graphs for key in each.histories if key not in patched_keys
     )
     logger.info("with_patching: %s", described(nodes, unpatched, record=record))
     return cast("GraphT", patched)
+
+
+_MODEL_IN_ROUTER = (
+    "the router %r of the node %r mentions a model, and routers are not covered: if its provider "
+    "refuses the history, the run ends. Call the model in a node, or through patch_model"
+)
 
 
 # --- patching --------------------------------------------------------------------------

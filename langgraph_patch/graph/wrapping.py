@@ -14,6 +14,7 @@ runs, as that of any other node, and the repair is written with its output.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ from langgraph.prebuilt import ToolNode
 
 from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch.graph.entry import RepairNode
+from langgraph_patch.graph.mentions import may_ask
+
+logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 MODEL_NODES = ("agent", "model")
 """The names of the model in LangGraph's and LangChain's prebuilt agents."""
@@ -91,6 +95,9 @@ def cover(
         if tool_node is not None or isinstance(runnable, RepairNode):
             read = set()
         closes_all = name == ENDS_CALLS or not model_nodes.isdisjoint((name, path))
+        if closes_all and may_ask(runnable):
+            logger.warning(_MAY_ASK, path)
+            closes_all = False
         if isinstance(runnable, CompiledStateGraph):
             read &= set(Graph(runnable.builder).channels)
         nodes[path] = CoveredNode(
@@ -104,6 +111,12 @@ def cover(
         if isinstance(runnable, CompiledStateGraph):
             nodes |= cover(Graph(runnable.builder), keys, model_nodes, f"{path}.")
     return nodes
+
+
+_MAY_ASK = (
+    "model_node: the node %r mentions interrupt, so the calls at the end of its history stay open: "
+    "it may ask a human about them"
+)
 
 
 def _is_prebuilt_model(node: str, runnable: Any) -> bool:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from functools import cache
-from itertools import takewhile
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
@@ -27,7 +26,6 @@ from langgraph_patch.errors import GraphError
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical, is_equal
 from langgraph_patch.history.messages import messages_or_none
-from langgraph_patch.history.placeholders import is_placeholder
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -87,47 +85,6 @@ def replace_values(state: Any, values: Mapping[str, Any]) -> Any:
     for key, value in values.items():
         object.__setattr__(copied, key, value)  # the dataclass may be frozen
     return copied
-
-
-class _OpenAtTheEnd(list[BaseMessage]):
-    """A repaired history whose placeholders are sent, and not seen by who looks at its end.
-
-    A node that asks a model whether a call may run then looks at the call: `messages[-1]`,
-    `reversed(messages)`. It must find what it finds without a repair, or it does not ask its human.
-
-    Args:
-        messages: The repaired history.
-        hidden: Its placeholders at the end.
-    """
-
-    def __init__(self, messages: Iterable[BaseMessage], hidden: Iterable[BaseMessage]) -> None:
-        super().__init__(messages)
-        self._hidden = list(hidden)
-
-    def _seen(self) -> list[BaseMessage]:
-        hidden = {id(message) for message in self._hidden}
-        return [message for message in self if id(message) not in hidden]
-
-    def __getitem__(self, index: Any) -> Any:
-        is_from_end = isinstance(index, int) and index < 0
-        return self._seen()[index] if is_from_end else super().__getitem__(index)
-
-    def __reversed__(self) -> Iterator[BaseMessage]:
-        return reversed(self._seen())
-
-
-def for_node(messages: Sequence[BaseMessage], read: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """A repaired history as a node gets it: a list of its own, which it may change.
-
-    Args:
-        messages: The repaired history.
-        read: The history before the repair.
-    """
-    known = {message.id for message in read}
-    end = [*takewhile(lambda message: isinstance(message, ToolMessage), reversed(messages))]
-    hidden = [message for message in end if is_placeholder(message) and message.id not in known]
-    is_seen = len(end) < len(messages) and messages[-1 - len(end)].id in known
-    return _OpenAtTheEnd(messages, hidden) if hidden and is_seen else [*messages]
 
 
 def values_in(state: Any) -> dict[str, Any]:
@@ -246,15 +203,17 @@ class NodeOutput:
     ) -> Any:
         """The output with stored messages in the place of those that the node got.
 
-        A node may return the history that it has read.
+        A node may return the history that it has read, also under another key.
 
         Args:
             sent: The histories that the node got, by their state keys.
             stored: The same histories as they are stored.
         """
 
-        def change(key: str, value: Any) -> Any:
-            return _as_stored(value, sent[key], stored[key]) if key in sent else value
+        def change(_: str, value: Any) -> Any:
+            for key, history in sent.items():
+                value = _as_stored(value, history, stored[key])
+            return value
 
         return self._changed(change)
 
@@ -371,6 +330,8 @@ def _as_stored(value: Any, sent: Sequence[BaseMessage], stored: Sequence[BaseMes
         found = [*written[:place], *stored, *others]
     else:
         by_id = {message.id: message for message in stored if message.id is not None}
+        if written[0] is value:  # one message, such as the last one
+            return by_id.get(value.id) or stored[-1]
         found = [by_id.get(m.id) if m in changed else m for m in written]
         found = [message for message in found if message is not None]
     return Overwrite(found) if isinstance(value, Overwrite) else found

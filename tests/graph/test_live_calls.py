@@ -23,7 +23,7 @@ from langgraph.types import Command, Send, interrupt
 
 from kit import StrictModel, calls, lines
 from langgraph_patch import with_patching
-from langgraph_patch.graph.writing import NodeOutput, for_node
+from langgraph_patch.graph.writing import NodeOutput
 from langgraph_patch.history.patch import patch_messages
 from support.refused import RefusedError, RefusingModel
 
@@ -85,12 +85,12 @@ class State(MessagesState):
     verdict: str
 
 
-def judged(judge: Any, look: Any, returned: Any, *, asks: bool) -> Any:
+def judged(judge: Any, look: Any, returned: Any) -> Any:
     """A gate that asks a judge, then a human about the last call."""
 
     def gate(state: Any) -> dict[str, Any]:
         verdict = judge.invoke([*state["messages"], HumanMessage("safe?")]).text
-        if look(state["messages"]) and asks and interrupt("pay?") != "yes":
+        if look(state["messages"]) and interrupt("pay?") != "yes":
             verdict = "no"
         return {"verdict": verdict, **returned(state["messages"])}
 
@@ -134,13 +134,23 @@ CASES = [
 def test_a_judge_that_is_refused_ends_no_call(
     refusal: str, look: Any, returned: str, options: dict[str, Any]
 ):
-    """The human is asked, the approved call runs once, and its result is read."""
+    """The human is asked, the approved call runs once, and its result is read.
+
+    A judge that accepts no open call ends there, as in the bare graph: its node asks a human about
+    what it finds, and must not find a placeholder.
+    """
     judge = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("safe")] * 9)
     model = StrictModel(script=[calls(("pays", {"amount": 5}))])
-    gate = judged(judge, look, RETURNED[returned], asks=True)
+    gate = judged(judge, look, RETURNED[returned])
     graph = with_gate(gate, model).compile(checkpointer=InMemorySaver())
     graph = with_patching(graph, **options)
     history = [*OLD, HumanMessage("pay 5", id="p")]
+    if refusal == "the open call":
+        with pytest.raises(RefusedError, match="tool_use"):
+            graph.invoke({"messages": history}, THREAD)
+        assert graph.get_state(THREAD).next == ("gate",)
+        assert graph.get_state(THREAD).values["messages"][-1].tool_calls
+        return
     graph.invoke({"messages": history}, THREAD)
     assert [each.value for each in graph.get_state(THREAD).interrupts] == ["pay?"]
     assert not [m for m in graph.get_state(THREAD).values["messages"] if m.type == "tool"]
@@ -149,15 +159,51 @@ def test_a_judge_that_is_refused_ends_no_call(
     assert state["messages"][-1].text == "done"
 
 
+@pytest.mark.parametrize("returned", RETURNED)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_note_about_a_live_call_ends_it_not(refusal: str, options: Any, returned: str):
+    """A node that asks nobody but a model goes on, and the call runs once."""
+    notes = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("noted")] * 9)
+    model = StrictModel(script=[calls(("pays", {"amount": 5}))])
+
+    def gate(state: Any) -> Any:
+        verdict = notes.invoke([*state["messages"], HumanMessage("note it")]).text
+        return {"verdict": verdict, **RETURNED[returned](state["messages"])}
+
+    graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()), **options)
+    state = graph.invoke({"messages": [*OLD, HumanMessage("pay 5", id="p")]}, THREAD)
+    assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
+    assert state["messages"][-1].text == "done"
+
+
+def test_a_judge_that_is_not_asked_has_not_judged():
+    """A gate that skips its judge where it finds no call must not find a placeholder."""
+    judge = RefusingModel(rule=strict, script=[AIMessage("safe")])
+    model = StrictModel(script=[calls(("pays", {"amount": 5}))])
+
+    def gate(state: Any) -> Any:
+        if not getattr(state["messages"][-1], "tool_calls", None):
+            return {"verdict": "nothing to judge"}
+        return {"verdict": judge.invoke(state["messages"]).text}
+
+    graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()))
+    with pytest.raises(RefusedError, match="tool_use") as caught:
+        graph.invoke({"messages": [HumanMessage("pay 5")]}, THREAD)
+    assert any("asked no model" in each for each in caught.value.__notes__)
+    assert lines(graph.get_state(THREAD).values["messages"])[1:] == ["ai c1: "]
+
+
 def test_an_error_behind_closed_calls_is_the_refusal():
     """A gate that finds a result where it expects none fails: that is not the user's error."""
     judge = RefusingModel(rule=strict, script=[AIMessage("safe")])
     model = StrictModel(script=[calls(("pays", {"amount": 5}))])
 
-    def counts(history: list[BaseMessage]) -> Any:
-        assert not [m for m in history if m.type == "tool"], "a tool has run already"
+    def gate(state: Any) -> Any:
+        verdict = judge.invoke([*state["messages"], HumanMessage("safe?")]).text
+        assert state["messages"][-1].type == "ai", "a tool has run already"
+        return {"verdict": verdict}
 
-    gate = judged(judge, counts, RETURNED["nothing"], asks=False)
     graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()))
     with pytest.raises(RefusedError, match="tool_use") as caught:
         graph.invoke({"messages": [HumanMessage("pay 5")]}, THREAD)
@@ -260,17 +306,6 @@ def repaired() -> tuple[list[BaseMessage], list[BaseMessage]]:
     return history, patch_messages(history).messages
 
 
-def test_the_end_of_a_repaired_history_is_that_of_the_stored_one():
-    """Who looks from the end finds the open call; who sends the history sends the placeholder."""
-    history, messages = repaired()
-    given = for_node(messages, history)
-    assert ([*given], given[:], list(given)) == (messages, messages, messages)
-    assert (given[-1], given[-2], [*reversed(given)]) == (*reversed(history), history[::-1])
-    given.append(HumanMessage("more", id="m"))
-    assert [given[-1].id, given[-2].id] == ["m", "a"]
-    assert type(for_node(history, history)) is list
-
-
 @pytest.mark.parametrize(
     "form",
     [
@@ -282,6 +317,8 @@ def test_the_end_of_a_repaired_history_is_that_of_the_stored_one():
         lambda history: Command(goto=[Send("next", {"messages": history}), "other"]),
         lambda history: [Command(update={"messages": history}), Command(goto="next")],
         lambda history: {"messages": [m.model_copy() for m in history]},
+        lambda history: {"copy": history},
+        lambda history: {"last": history[-1]},
     ],
 )
 def test_a_placeholder_that_is_not_written_is_not_returned(form: Any):
