@@ -239,8 +239,10 @@ def _forget_names(
             tools[paired.call.id][paired.label] += 1
             last_caller[paired.call.id, paired.label] = index
         behind: defaultdict[str | None, list[str | None]] = defaultdict(list)
+        real = Counter[str | None]()
         for stored in _directly_behind(index, stored_results):
             behind[stored.call_id].append(stored.label)
+            real[stored.call_id] += not stored.is_placeholder
             in_place.add(stored)
         for call_id, own in tools.items():
             labels = behind[call_id]
@@ -248,12 +250,12 @@ def _forget_names(
             is_full = len(labels) == own.total()
             wrong = {(call_id, each) for each in too_many if is_full or each not in own}
             untrue |= wrong - still_open
-            if len(labels) < own.total():
+            if real[call_id] < own.total():
                 still_open |= {(call_id, tool) for tool in own}
     for stored in (each for results in stored_results.values() for each in results):
         key = stored.call_id, stored.label
         if key in untrue and stored.index < last_caller.get(key, 0):
-            stored.name = None
+            stored.label = None
             stored.is_misplaced = stored not in in_place
 
 
@@ -361,7 +363,7 @@ def _place_results(
 def _key_of(stored: Result) -> _Key:
     if stored.call_id is not None:
         return stored.call_id
-    return (stored.name,) if stored.name else None
+    return (stored.label,) if stored.label else None
 
 
 def _agrees(stored: Result, index: int, group: _Group) -> bool:
