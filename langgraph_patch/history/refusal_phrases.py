@@ -39,6 +39,7 @@ PHRASES: Mapping[Matter, Mapping[str, str]] = {
         "Could not process PDF": "anthropics/anthropic-sdk-python/issues/903",
         "The PDF specified was not valid": "anthropics/claude-code/issues/5174",
         "document source bytes could not be parsed": "maximhq/bifrost/issues/5472",
+        "Unsupported document format": "boto/boto3/issues/4726",
     },
     # One of these, or a sound or a film.
     "media": {

@@ -26,6 +26,7 @@ SENTENCES = {
     "file": (
         "The PDF specified was not valid.",
         "Failed to process: the document source bytes could not be parsed as PDF",
+        "Unsupported document format. Only txt and pdf are supported.",
     ),
     "media": (
         "Unsupported MIME type: image/jpg",
