@@ -31,7 +31,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.types import Send
 
 from langgraph_patch._langgraph import storage
-from langgraph_patch._langgraph.graphs import runs_after_model
+from langgraph_patch._langgraph.graphs import runs_after_model, starts_no_tool
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
 from langgraph_patch.evidence.window import Sighting, Window
 from langgraph_patch.history.calls import Call, read_calls
@@ -287,9 +287,11 @@ class Steps:
     def has_refused_answer(self) -> bool:
         """Whether the last of such nodes failed behind the answer that it got.
 
-        It started nothing, and has the same answer whenever it runs again.
+        It has the same answer whenever it runs again. A hook of the application may have run tools
+        behind the answer, and before.
         """
-        if not (self.pending and self.did_not_run):
+        nodes = [node for step in self.pending for node in step.nodes]
+        if not (nodes and self.did_not_run and all(map(starts_no_tool, nodes))):
             return False
         *before, last = self.pending
         is_refused = any(task.errors and task.written_to(RESUME) for task in last.tasks)

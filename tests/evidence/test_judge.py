@@ -195,7 +195,7 @@ ONLY: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-LOG = "Log.after_model"
+LOG, PII = "Log.after_model", "PIIMiddleware[email].after_model"
 
 REFUSED = ASKS, (RESUME, ["no"]), KAPUT
 
@@ -205,9 +205,14 @@ GATES: dict[str, tuple[Any, ...]] = {
     "after another hook": (WIRE, APPROVAL, ran(LOG, ("note", 1)), ran(GATE, ASKS)),
     "it refused the answer": (BOTH, "not_started, not_started", ran(GATE, *REFUSED)),
     "it refused a plain answer": (WIRE, "not_started", ran(GATE, *REFUSED, others=[ANSWER])),
-    "it refused it after another hook": (
-        WIRE, "not_started", ran(LOG, ("note", 1)), ran(GATE, *REFUSED), news(WIRE)
+    "it refused it after another one": (
+        WIRE, "not_started", ran(PII, ("note", 1)), ran(GATE, *REFUSED), news(WIRE)
     ),
+    "behind a hook of the application": (
+        WIRE, "unknown", ran(LOG, ("note", 1)), ran(GATE, *REFUSED), news(WIRE)
+    ),
+    "a hook of the application": (WIRE, "unknown", ran(LOG, *REFUSED)),
+    "the same, of `create_react_agent`": (WIRE, "unknown", ran("post_model_hook", *REFUSED)),
     "it failed, and no answer is recorded": (WIRE, "unknown", ran(GATE, ASKS, KAPUT)),
     "it failed once and went on": (WIRE, "unknown", ran(GATE, *REFUSED), ran("tools")),
     "it refused it behind the tools": (WIRE, "unknown", ran("tools"), ran(GATE, *REFUSED)),
