@@ -343,7 +343,7 @@ def starts_no_tool(node: str) -> bool:
 
     Examples:
         >>> from langgraph_patch._langgraph.graphs import starts_no_tool
-        >>> starts_no_tool("HumanInTheLoopMiddleware.after_model"), starts_no_tool("Own.after_model")
+        >>> starts_no_tool("PIIMiddleware[email].after_model"), starts_no_tool("Own.after_model")
         (True, False)
     """
     return _PREBUILT.fullmatch(node) is not None
