@@ -161,6 +161,17 @@ def test_ids_that_another_provider_gave(place, call_id, rule):
 
 
 @pytest.mark.parametrize("place", PATCHED)
+def test_an_account_without_credit_is_no_refused_history(place):
+    """Anthropic answers with status 400: the error is raised after one request, without a note."""
+    text = "Your credit balance is too low to access the Anthropic API."
+    graph, model = agent_of(place, lambda _: text, [HumanMessage("a", id="h1"), AIMessage(" ")])
+    with pytest.raises(RefusedError, match="credit") as caught:
+        graph.invoke({"messages": [HumanMessage("b")]}, CONFIG)
+    assert len(model.seen) == 1
+    assert "langgraph-patch" not in "".join(getattr(caught.value, "__notes__", []))
+
+
+@pytest.mark.parametrize("place", PATCHED)
 def test_the_newest_picture_is_an_error_with_a_note(place):
     """It is raised as it came, after one request; the next message heals the thread."""
     graph, model = agent_of(place, bad, [])
