@@ -238,14 +238,25 @@ def _first_own_error(error: BaseException, guard: TruncationGuard) -> int | None
 
 
 def _note_own_error(error: BaseException, guard: TruncationGuard, run: Run) -> None:
-    """Say on an error of the application that a refusal came before it."""
+    """Say on an error why a refusal is not repaired: it came before the error, or is too late."""
     if isinstance(error, PatchError | GraphBubbleUp) or guard.answered_last:
         return
-    is_own = not all(any(each is own for own in guard.errors) for each in carried_by(error))
-    if is_own and _has_refusal(guard.own_errors, guard):
+    refused = (
+        f"the provider of a model of the node {run.node!r} refused the history of thread "
+        f"{run.thread_id!r}"
+    )
+    if not _has_refusal(guard.own_errors, guard):
+        return
+    if not all(any(each is own for own in guard.errors) for each in carried_by(error)):
         note(
             error,
-            f"the provider of a model of the node {run.node!r} refused the history of thread "
-            f"{run.thread_id!r}, and this error came in its place, so the history is not repaired. "
+            f"{refused}, and this error came in its place, so the history is not repaired. "
             f"Raise the refusal itself, or call the model through patch_model.",
+        )
+    elif guard.answered:
+        note(
+            error,
+            f"{refused}, and a model of the node had answered before, so the node is not run "
+            f"again. Call the model through patch_model; or if no tool runs the calls with which "
+            f"the history ends, name the node with model_node: they are closed before it asks.",
         )

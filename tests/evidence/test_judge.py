@@ -63,6 +63,11 @@ def decided(decision: str) -> dict[str, Any]:
     return ran(GATE, (RESUME, [{"decisions": [{"type": decision, "edited_action": {}}]}]))
 
 
+SENT = result("sent", name="mail")
+OSLO = made("a:c1:Oslo", id="m0")
+ADDED: Any = made("a:c1:Rome").tool_calls[0]
+ADDED = {**ADDED, "args": {**ADDED["args"], "user": "u1"}}
+
 OWN: dict[str, tuple[Any, ...]] = {
     "a result, and a question": (BOTH, f"sent, {PAUSED}", sent("sent", ASKS)),
     "nobody can answer any more": (BOTH, "x, awaiting_input", sent("x", ASKS), news(BOTH)),
@@ -73,6 +78,18 @@ OWN: dict[str, tuple[Any, ...]] = {
     ),
     "a result under another name": (WIRE, "told", sent(result("told", name="slack"))),
     "other arguments": (made("a:c1:Rome"), "unknown", sent(ASKS, by=made("a:c1:Oslo"))),
+    "the result of other arguments": (
+        made("a:c1:Rome"), "unknown", sent("x", by=made("a:c1:Oslo"))
+    ),
+    "the result of another tool, with a name of its own": (
+        made("a:c1:Rome"), "unknown", sent(result("x"), by=made("b:c1:Rome"))
+    ),
+    "an older call with more arguments": (
+        made("a:c1"), "unknown", sent("x", by=OSLO, history=[GO, OSLO, SENT, made("a:c1")])
+    ),
+    "a router that adds arguments": (
+        made("a:c1:Rome"), "x", sent("x", by=edited(MAIL, tool_calls=[ADDED]))
+    ),
     "equal calls": (TWINS, "unknown, unknown", sent("one", ASKS)),
     "one `Send` for two equal calls": (TWINS, "unknown, unknown", sent(ASKS, by=MAIL)),
     "two tools under one id": (made("a:c1", "b:c1"), f"x, {PAUSED}", sent("x", ASKS)),
@@ -102,7 +119,6 @@ OWN: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-SENT = result("sent", name="mail")
 UNNAMED = result("sent")
 OLDER = edited(MAIL, id="m0")
 OLD_WIRE = edited(WIRE, id="m0")
