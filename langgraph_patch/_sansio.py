@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
@@ -68,6 +69,16 @@ async def next_part(parts: AsyncIterator[Any]) -> list[Any]:
     async for part in parts:
         return [part]
     return []
+
+
+@asynccontextmanager
+async def closed_after(parts: AsyncIterator[_T]) -> AsyncIterator[AsyncIterator[_T]]:
+    """Close a stream in the end, also if its reader leaves it."""
+    try:
+        yield parts
+    finally:
+        if (close := getattr(parts, "aclose", None)) is not None:
+            await close()
 
 
 def call_method(target: Any, method: str, *args: Any, **kwargs: Any) -> IOGenerator[Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -329,6 +330,23 @@ def runs_after_model(node: str) -> bool:
         (True, False)
     """
     return node == AFTER_MODEL[0] or node.endswith(AFTER_MODEL[1])
+
+
+_PREBUILT = re.compile(
+    r"(?:HumanInTheLoop|ModelCallLimit|ToolCallLimit|PII|TodoList)Middleware(?:\[.*\])?\.after_model"
+)
+"""The hooks of `langchain` that run after a model."""
+
+
+def starts_no_tool(node: str) -> bool:
+    """Whether a node is a hook of `langchain` behind a model: one of an application may run tools.
+
+    Examples:
+        >>> from langgraph_patch._langgraph.graphs import starts_no_tool
+        >>> starts_no_tool("PIIMiddleware[email].after_model"), starts_no_tool("Own.after_model")
+        (True, False)
+    """
+    return _PREBUILT.fullmatch(node) is not None
 
 
 def leads_to_model(node: str) -> bool:

@@ -323,15 +323,21 @@ class Run:
         schedule = getattr(self._own.get(_CALL), "keywords", {}).get("schedule_task")
         return getattr(schedule, "__self__", None)
 
-    def stored(self) -> IOGenerator[None]:
+    def stored(self) -> IOGenerator[bool]:
         """Wait until the current checkpoint is stored: LangGraph goes on while it is written.
+
+        Returns:
+            Whether it is stored. False if LangGraph does not tell.
 
         Raises:
             Exception: What the checkpointer raised.
         """
         storing = getattr(self._loop, "_put_checkpoint_fut", None)
-        if storing is not None:
-            yield IORequest(storing.result, lambda: asyncio.shield(storing))
+        if storing is None:  # a run that goes on from a stored checkpoint has written none
+            current = getattr(self._loop, "checkpoint", None) or {}
+            return self.loaded_checkpoint is not None and current["id"] == self.loaded_checkpoint
+        yield IORequest(storing.result, lambda: asyncio.shield(storing))
+        return True
 
     @property
     def breakpoints(self) -> frozenset[str] | None:
@@ -362,10 +368,11 @@ def _kept_with(owner: Any) -> dict[object, Any]:
     """What is kept as long as an object lives; nothing if there is none."""
     if owner is None:
         return {}
-    if id(owner) not in _KEPT:
-        _KEPT[id(owner)] = {}
+    own: dict[object, Any] = {}
+    kept = _KEPT.setdefault(id(owner), own)  # in one step: tasks of one run may be in threads
+    if kept is own:
         weakref.finalize(owner, _KEPT.pop, id(owner))
-    return _KEPT[id(owner)]
+    return kept
 
 
 def _are_channels(mapping: Mapping[Any, Any]) -> bool:

@@ -11,6 +11,7 @@ Whose a result or an ending is:
 - A result with its id that a node over the whole state, a `@task` or an error handler wrote
   (`_written_in`) is the call's if it names no other tool, and if no other open call has the id and
   the tool.
+- What a task wrote whose `Send` carries another call, or other arguments, is not the call's.
 - In a superstep in which the message made a call with another name or other arguments in its place,
   it is about that call: nothing before it counts.
 """
@@ -31,9 +32,9 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.types import Send
 
 from langgraph_patch._langgraph import storage
-from langgraph_patch._langgraph.graphs import runs_after_model
+from langgraph_patch._langgraph.graphs import runs_after_model, starts_no_tool
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
-from langgraph_patch.evidence.window import Sighting, Window
+from langgraph_patch.evidence.window import Sighting, Window, called_in
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.comparing import is_version
 from langgraph_patch.history.findings import Finding
@@ -287,9 +288,11 @@ class Steps:
     def has_refused_answer(self) -> bool:
         """Whether the last of such nodes failed behind the answer that it got.
 
-        It started nothing, and has the same answer whenever it runs again.
+        It has the same answer whenever it runs again. A hook of the application may have run tools
+        behind the answer, and before.
         """
-        if not (self.pending and self.did_not_run):
+        nodes = [node for step in self.pending for node in step.nodes]
+        if not (nodes and self.did_not_run and all(map(starts_no_tool, nodes))):
             return False
         *before, last = self.pending
         is_refused = any(task.errors and task.written_to(RESUME) for task in last.tasks)
@@ -404,10 +407,30 @@ class _Seen:
             yield result, own
         elif not (made.id in self._called_again or rivals & {made.name, ""}):
             for task, pairs in groupby(self._written[made.id], itemgetter(0)):
+                if _carries_another(task, made):
+                    continue
                 found = [m for _, m in pairs if not (m.name and made.name) or m.name == made.name]
                 # If an open call of another tool has the id, the results must name their tools.
                 if found and (not rivals or all(m.name for m in found)):
                     yield found[0], task
+
+
+def _carries_another(task: Task, made: Call) -> bool:
+    """Whether the `Send` of a task carries another call than this one, under its id.
+
+    A router may add arguments, such as the user's id; but then no other call has just these.
+    """
+    if task.call is None or task.call["id"] != made.id:
+        return False
+    name, args = task.call["name"], task.call["args"]
+    if (name, args) == (made.name, made.args):
+        return False
+    is_part = isinstance(args, dict) and all(
+        key in args and args[key] == value for key, value in made.args.items()
+    )
+    others = called_in(task.step.history) if is_part else ()
+    equals = [each for each in others if (each.id, each.name, each.args) == (made.id, name, args)]
+    return name != made.name or not is_part or bool(equals)
 
 
 def _by_id(pairs: Iterable[tuple[str, _T]]) -> defaultdict[str, list[_T]]:

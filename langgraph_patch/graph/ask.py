@@ -155,8 +155,9 @@ def _next_form(
             without_notes(each)
     if may_be_sent_again(error, guard):
         failed = yield from attempts.after(error, guard)
-    elif guard is not None and _is_of_application(error, guard):
-        failed = attempts.misled(guard, error)
+    elif guard is not None and not isinstance(error, PatchError | GraphBubbleUp):
+        if _is_of_application(error, guard):
+            failed = attempts.misled(guard, error)
         if failed is error and attempts.first.has_history:
             _note_own_error(error, guard, attempts.first.run)
     if failed is not None and (around := in_charge()) is not None:
@@ -256,18 +257,28 @@ def _first_own_error(error: BaseException, guard: TruncationGuard) -> int | None
 
 
 def _is_of_application(error: BaseException, guard: TruncationGuard) -> bool:
-    """Whether the application made an error: no model below raised it, and it is no signal."""
-    is_signal = isinstance(error, PatchError | GraphBubbleUp)
-    is_raised_below = (any(each is own for own in guard.errors) for each in carried_by(error))
-    return not is_signal and not all(is_raised_below)
+    """Whether the application made an error: no model below raised it."""
+    return not all(any(each is own for own in guard.errors) for each in carried_by(error))
 
 
 def _note_own_error(error: BaseException, guard: TruncationGuard, run: Run) -> None:
-    """Say on an error of the application that a refusal came before it."""
-    if not guard.answered_last and _has_refusal(guard.own_errors, guard):
+    """Say on an error why a refusal is not repaired: it came before the error, or is too late."""
+    if guard.answered_last or not _has_refusal(guard.own_errors, guard):
+        return
+    refused = (
+        f"the provider of a model of the node {run.node!r} refused the history of thread "
+        f"{run.thread_id!r}"
+    )
+    if _is_of_application(error, guard):
         note(
             error,
-            f"the provider of a model of the node {run.node!r} refused the history of thread "
-            f"{run.thread_id!r}, and this error came in its place, so the history is not repaired. "
+            f"{refused}, and this error came in its place, so the history is not repaired. "
             f"Raise the refusal itself, or call the model through patch_model.",
+        )
+    elif guard.answered:
+        note(
+            error,
+            f"{refused}, and a model of the node had answered before, so the node is not run "
+            f"again. Call the model through patch_model; or if no tool runs the calls with which "
+            f"the history ends, name the node with model_node: they are closed before it asks.",
         )

@@ -66,12 +66,14 @@ class Form(NamedTuple):
         tools: For the plain form, the names of the tools that the model is given; else None.
         take: For the form that the refusal asks for, which media are taken; else None.
         among: For each history how many of its first media may be taken. Default: all.
+        keeps_ids: Whether ids stay that Mistral alone refuses: the refusal names another matter.
     """
 
     refusal: str | None = None
     tools: Collection[str] | None = None
     take: Take | None = None
     among: Mapping[str, int] | None = None
+    keeps_ids: bool = False
 
     def stored(self, patch: Patch) -> Patch:
         """What can be stored of it, behind what is repaired already."""
@@ -83,7 +85,8 @@ class Form(NamedTuple):
         """What is sent of the history under a key, if this can be stored of it."""
         base = stored
         if self.tools is not None:
-            base = joined(stored, plain_form(stored.messages, self.tools))
+            plain = plain_form(stored.messages, self.tools, keeps_ids=self.keeps_ids)
+            base = joined(stored, plain)
         if self.take is None:
             return base
         among = (self.among or {}).get(key)
@@ -147,11 +150,16 @@ class Attempts:
             yield Form()
         yield Form(self._refusal)
         repaired = self._refusal
-        yield Form(self._refusal, self._tools)
+        yield Form(self._refusal, self._tools, keeps_ids=self._names_matter())
         # A plain form that is refused for another reason has lost what the provider demands.
-        is_plain = bool(matters_in(refusal_text(self._errors[-1])))
+        is_plain = self._names_matter()
         for take in TAKES:
-            yield Form(self._refusal, self._tools, take) if is_plain else Form(repaired, take=take)
+            plain = Form(self._refusal, self._tools, take, keeps_ids=self._names_matter())
+            yield plain if is_plain else Form(repaired, take=take)
+
+    def _names_matter(self) -> bool:
+        """Whether the newest refusal names a matter that is known."""
+        return bool(matters_in(refusal_text(self._errors[-1])))
 
     def after(
         self, refusal: BaseException, guard: TruncationGuard | None

@@ -23,6 +23,7 @@ from langgraph_patch._sansio import (
     GeneratorRunnable,
     IOGenerator,
     IORequest,
+    closed_after,
     method_request,
     opened_stream,
     run_async,
@@ -193,10 +194,11 @@ class PatchedModel(GeneratorRunnable):
     ) -> AsyncIterator[Any]:
         """Do the same as `stream`, asynchronously."""
         first, chunks = await run_async(self._opened(input, config or {}, kwargs))
-        for chunk in first:
-            yield chunk
-        async for chunk in chunks:
-            yield chunk
+        async with closed_after(chunks):
+            for chunk in first:
+                yield chunk
+            async for chunk in chunks:
+                yield chunk
 
     def _opened(
         self, input: LanguageModelInput, config: RunnableConfig, kwargs: Mapping[str, Any]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -24,6 +25,7 @@ from langgraph_patch._sansio import (
     GeneratorRunnable,
     IOGenerator,
     IORequest,
+    closed_after,
     method_request,
     next_part,
     opened_stream,
@@ -78,10 +80,13 @@ class _Steps(GeneratorRunnable):
         config = config or {}
         first, *others = self._steps
         parts = first.astream(input, config)
-        for number, step in enumerate(others, 2):
-            parts = step.atransform(parts, _config_of_step(config, number))
-        async for part in parts:
-            yield part
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(closed_after(parts))
+            for number, step in enumerate(others, 2):
+                parts = step.atransform(parts, _config_of_step(config, number))
+                await stack.enter_async_context(closed_after(parts))
+            async for part in parts:
+                yield part
 
 
 def _config_of_step(config: RunnableConfig, number: int) -> RunnableConfig:
@@ -207,8 +212,10 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             yield await self.ainvoke(input, config)
             return
         is_graph = isinstance(self.inner, CompiledStateGraph)
-        async for part in self.inner.astream(input, config) if is_graph else self._guarded(request):
-            yield part
+        stream = self.inner.astream(input, config) if is_graph else self._guarded(request)
+        async with closed_after(stream) as parts:
+            async for part in parts:
+                yield part
 
     async def _guarded(self, streamed: _NodeRequest) -> AsyncIterator[Any]:
         attempts = Attempts(streamed)
@@ -217,14 +224,15 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             yield await run_async(self._asked(attempts, {}, (output, guard)))
             return
         (newest, parts), waiting = output, list[Any]()
-        while newest:
-            for part in waiting:
-                yield part
-            waiting = newest if guard.unfinished or guard.errors else []
-            if not waiting:
-                yield newest[0]
-            with guard:  # not across the `yield`: the caller may be in another context
-                newest = await next_part(parts)
+        async with closed_after(parts):
+            while newest:
+                for part in waiting:
+                    yield part
+                waiting = newest if guard.unfinished or guard.errors else []
+                if not waiting:
+                    yield newest[0]
+                with guard:  # not across the `yield`: the caller may be in another context
+                    newest = await next_part(parts)
         for part in waiting:
             yield await run_async(self._asked(attempts, {}, (part, guard)))
 

@@ -335,12 +335,17 @@ class OnceCall:
         """Make the claim, or decide what the call has instead."""
         claim = Claim(uuid.uuid4().hex, self._what)
         try:
-            yield from self._run.stored()  # otherwise a run that is killed makes the call anew
-            last = yield from begin(self.saver, self.record, claim)
+            is_stored = yield from self._run.stored()
+            last = (yield from begin(self.saver, self.record, claim)) if is_stored else None
         except Exception as error:  # noqa: BLE001 - of any checkpointer: it is raised around the call
             self._instead = error
             return
-        if last.run == claim.run:
+        if last is None:
+            self._instead = self._unknown(
+                "LangGraph does not tell whether its message is stored, and a run that is killed "
+                "would make the call anew. Use a version of LangGraph that is tested"
+            )
+        elif last.run == claim.run:
             self._claim = claim
         else:
             self._instead = self._instead_of(last)

@@ -31,6 +31,7 @@ from langchain_core.messages import BaseMessage
 from langgraph.errors import GraphBubbleUp
 
 from langgraph_patch.errors import PatchError
+from langgraph_patch.history.refusal_phrases import matters_in
 
 _REFUSED = (400, 422)
 """The status of a refused request; 422 is that of Mistral and of servers made with FastAPI."""
@@ -43,7 +44,7 @@ def is_refusal(error: BaseException, others: Iterable[BaseException] = ()) -> bo
 
     The outermost error with a status decides. An error without one counts if an integration raised
     it while it made a request of the messages. A context overflow does not count: it has status
-    400, but its cause is the length of the history.
+    400, but its cause is the length of the history. Nor does an account without credit.
 
     Args:
         error: The error of a model run, as the integration or a wrapper around it raised it.
@@ -81,7 +82,7 @@ def _is_refused(error: BaseException) -> bool | None:
     if any(base.__name__ == "ContextOverflowError" for base in kind.__mro__):
         return False
     if (status := _status(error)) is not None:
-        return status in _REFUSED
+        return status in _REFUSED and "account" not in matters_in(text_of(error))
     return True if _is_of_request(error) else None
 
 

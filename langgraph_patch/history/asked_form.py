@@ -32,7 +32,7 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch.history.changes import Change, Patch, change_of, joined, patch_of
-from langgraph_patch.history.fields import Block, blocks_of, text_block, text_of
+from langgraph_patch.history.fields import Block, as_one, blocks_of, text_block, text_of
 from langgraph_patch.history.refusal_phrases import OF_MEDIA, matters_in
 from langgraph_patch.history.refused import NO_TEXT
 
@@ -364,16 +364,10 @@ def _merged(messages: Sequence[BaseMessage]) -> Patch:
 
 
 def _as_one(messages: Sequence[BaseMessage]) -> BaseMessage:
-    """Messages of one role as one, with the id and the name of the first."""
-    stored = [block.stored for message in messages for block in blocks_of(message)]
-    content: Any = [text_block(b).stored if isinstance(b, str) else b for b in stored]
-    if all(isinstance(message.content, str) for message in messages):
-        content = "\n".join(stored)
-    update: dict[str, Any] = {"content": content}
-    if isinstance(messages[0], AIMessage):
-        speakers = [message for message in messages if isinstance(message, AIMessage)]
-        update["tool_calls"] = [call for message in speakers for call in message.tool_calls]
-    return messages[0].model_copy(update=update)
+    """Messages of one role as one, with all their calls."""
+    models = [message for message in messages if isinstance(message, AIMessage)]
+    update = {"tool_calls": [call for message in models for call in message.tool_calls]}
+    return as_one(messages).model_copy(update=update if models else {})
 
 
 def _with_end(messages: Sequence[BaseMessage]) -> Patch:

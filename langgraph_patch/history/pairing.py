@@ -239,8 +239,10 @@ def _forget_names(
             tools[paired.call.id][paired.label] += 1
             last_caller[paired.call.id, paired.label] = index
         behind: defaultdict[str | None, list[str | None]] = defaultdict(list)
+        real = Counter[str | None]()
         for stored in _directly_behind(index, stored_results):
             behind[stored.call_id].append(stored.label)
+            real[stored.call_id] += not stored.is_placeholder
             in_place.add(stored)
         for call_id, own in tools.items():
             labels = behind[call_id]
@@ -248,12 +250,12 @@ def _forget_names(
             is_full = len(labels) == own.total()
             wrong = {(call_id, each) for each in too_many if is_full or each not in own}
             untrue |= wrong - still_open
-            if len(labels) < own.total():
+            if real[call_id] < own.total():
                 still_open |= {(call_id, tool) for tool in own}
     for stored in (each for results in stored_results.values() for each in results):
         key = stored.call_id, stored.label
         if key in untrue and stored.index < last_caller.get(key, 0):
-            stored.name = None
+            stored.label = None
             stored.is_misplaced = stored not in in_place
 
 
@@ -265,24 +267,26 @@ def _directly_behind(
 
 
 def _keep_places(group: _Group, in_place: AbstractSet[Result]) -> None:
-    """Pair the calls of one id and tool with the results that this package has put in order.
+    """Pair the calls of one id with the results that this package has put in order.
 
-    Only their places tell which is which, and the repair that wrote the placeholders knew it.
+    Only their places tell which is which, and the repair that wrote the placeholders knew it. What
+    came later is behind them.
     """
-    placed = [s for s in group.placeholders if s in in_place and is_placeholder(s.message)]
-    if not placed:
+    ours = [stored for stored in group.placeholders if is_placeholder(stored.message)]
+    placed = [stored for stored in (*ours, *group.results) if stored in in_place]
+    placed = sorted(placed, key=lambda stored: stored.index)[: len(group.calls)]
+    if all(s.is_placeholder for s in placed) or not any(s.is_placeholder for s in placed):
         return
-    placed += [s for s in group.results if s in in_place]
-    placed.sort(key=lambda stored: stored.index)
-    tools = _by_label(group.calls)
+    tools, named = _by_label(group.calls), _by_label(placed)
+    if len(tools) == 1:
+        named = defaultdict(list, {None: placed})
+    rest = [p for p in group.calls if len(named[p.label]) != len(tools[p.label])]
+    has_nameless = len(named[None]) == len(rest) > 0
     for label, calls in tools.items():
-        own = [s for s in placed if s.label == label or (s.label is None and len(tools) == 1)]
-        if len(own) == len(calls) and len({stored.is_placeholder for stored in own}) > 1:
-            _pair_in_order(calls, own, group.names)
-    rest = [s for s in placed if s.call_index is None]
-    free = [paired for paired in group.calls if paired.answer is None]
-    if len(rest) == len(free) and not any(stored.label for stored in rest):
-        _pair_in_order(free, rest, group.names)
+        if len(named[label]) == len(calls) and (has_nameless or len(calls) > 1):
+            _pair_in_order(calls, named[label], group.names)
+    if has_nameless:
+        _pair_in_order(rest, named[None], group.names)
 
 
 def _leave_in_place(
@@ -361,7 +365,7 @@ def _place_results(
 def _key_of(stored: Result) -> _Key:
     if stored.call_id is not None:
         return stored.call_id
-    return (stored.name,) if stored.name else None
+    return (stored.label,) if stored.label else None
 
 
 def _agrees(stored: Result, index: int, group: _Group) -> bool:

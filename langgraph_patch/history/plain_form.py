@@ -21,11 +21,11 @@ from langgraph_patch.history.fields import (
     CUSTOM_OUTPUT,
     UNKNOWN_TOOL,
     Block,
+    as_one,
     blocks_of,
     dicts,
     digest_of,
     is_v1,
-    text_block,
     text_of,
 )
 from langgraph_patch.history.pairing import PairedCall
@@ -40,8 +40,13 @@ _RAW_CALLS = ("tool_calls", "function_call")
 _SENT_KEYS = ("audio", "reasoning", "reasoning_content", "refusal", "tool_outputs")
 """The keys in `additional_kwargs` that some integrations send, and other providers refuse."""
 
+_SIGNATURES = "__gemini_function_call_thought_signatures__"
+"""The key in `additional_kwargs` of what Gemini demands back with a call, by the id of the call."""
 
-def plain_form(messages: Sequence[BaseMessage], tools: Collection[str] = ()) -> Patch:
+
+def plain_form(
+    messages: Sequence[BaseMessage], tools: Collection[str] = (), *, keeps_ids: bool = False
+) -> Patch:
     r"""Write a history in the form that every provider's models read, for one request.
 
     A message of a model becomes its text and its calls; for an image, or a tool that its provider
@@ -53,6 +58,7 @@ def plain_form(messages: Sequence[BaseMessage], tools: Collection[str] = ()) -> 
         messages: The history; each call has its result behind it. It is not changed.
         tools: The names of the tools that the model is given. They stay: a model that calls a tool
             by the name that it has read in the history finds it. Default: none.
+        keeps_ids: Whether ids stay that Mistral alone refuses. Default: False.
 
     Returns:
         The patch. If the history has this form, `patch.messages` is `messages` itself.
@@ -70,11 +76,11 @@ def plain_form(messages: Sequence[BaseMessage], tools: Collection[str] = ()) -> 
         corrected message 1 (foreign); corrected message 2 (foreign)
     """
     reading = read_history(messages)
-    calls = _plain_calls(reading, tools)
+    calls = _plain_calls(reading, tools, _COMMON_ID if keeps_ids else _VALID_ID)
     own = {p.answer.index: (p.call, call) for p, call in calls.items() if p.answer is not None}
     models = [message for message in messages if isinstance(message, AIMessage)]
     computer_ids = set[str]().union(*map(computer_call_ids, models))
-    front = _system_message(messages)
+    front, speakers = _system_message(messages), _speakers(messages)
     written: list[BaseMessage] = [] if front is None else [front]
     changes: list[Change] = []
     for index, stored in enumerate(messages):
@@ -82,7 +88,7 @@ def plain_form(messages: Sequence[BaseMessage], tools: Collection[str] = ()) -> 
         if is_system := isinstance(stored, SystemMessage):
             after = front
         elif (calling := reading.calling_messages.get(index)) is not None:
-            after = _plain_answer(calling.message, [calls[paired] for paired in calling.calls])
+            after = _plain_answer(calling.message, [(p.call, calls[p]) for p in calling.calls])
         elif index in own:
             [result] = reading.stored_results[index]
             after = _plain_result(result.message, *own[index])
@@ -90,7 +96,8 @@ def plain_form(messages: Sequence[BaseMessage], tools: Collection[str] = ()) -> 
             after = _plain_answer(stored, [])
         elif isinstance(stored, ToolMessage) and stored.tool_call_id in computer_ids:
             after = None
-        after = after if after is None or after.name in tools else _with_valid_name(after)
+        if after is not None and after.name and after.name not in tools:
+            after = _named(after, speakers.get(after.name) or valid_name(after.name))
         if after is not None and not is_system:
             written.append(after)
         if after is not stored or (is_system and index):
@@ -110,12 +117,15 @@ def portable_form(patch: Patch) -> Patch:
 
 # --- the ids and names of calls -----------------------------------------------------------------
 
-_VALID_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,40}\Z")
-"""Call ids that every provider accepts: Bedrock's characters and Chat Completions' length."""
+_VALID_ID = re.compile(r"[a-zA-Z0-9]{9}\Z")
+"""Call ids that every provider accepts. Mistral accepts no others."""
+
+_COMMON_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}\Z")
+"""Call ids that the other providers accept: Anthropic's characters, Chat Completions' length."""
 
 _VALID_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 
-_MAX_ID, _MAX_NAME, _DIGEST = 40, 64, 8
+_MAX_ID, _MAX_NAME = 9, 64
 
 
 def valid_name(name: str) -> str:
@@ -125,7 +135,9 @@ def valid_name(name: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name[:_MAX_NAME]) or UNKNOWN_TOOL
 
 
-def _plain_calls(reading: Reading, tools: Collection[str]) -> dict[PairedCall, ToolCall]:
+def _plain_calls(
+    reading: Reading, tools: Collection[str], valid_id: re.Pattern[str]
+) -> dict[PairedCall, ToolCall]:
     """Each call with an id of its own and a name that every provider accepts.
 
     The ids use no clock and no randomness, so that the same history gives the same request.
@@ -135,7 +147,7 @@ def _plain_calls(reading: Reading, tools: Collection[str]) -> dict[PairedCall, T
     found: dict[PairedCall, ToolCall] = {}
     for paired in reading.paired_calls:
         call, new_id = paired.call, paired.call.id
-        if new_id in seen or not _VALID_ID.match(new_id):
+        if new_id in seen or not valid_id.match(new_id):
             new_id = _free_id(paired, taken | seen, salts)
         seen.add(new_id)
         # A call without a name has the one that its result names.
@@ -149,11 +161,10 @@ def _plain_calls(reading: Reading, tools: Collection[str]) -> dict[PairedCall, T
 
 
 def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashable]) -> str:
-    """An id that no other call has; it starts like the stored one, for readers."""
+    """An id that no other call has."""
     seed = (paired.call.id, paired.calling.message.id, paired.call.ordinal)
-    start = re.sub(r"[^a-zA-Z0-9_.:-]", "_", paired.call.id[: _MAX_ID - _DIGEST - 1]) or "call"
     while True:
-        found = f"{start}_{digest_of('call', *seed, salts[seed])[:_DIGEST]}"
+        found = digest_of("call", *seed, salts[seed])[:_MAX_ID]
         salts[seed] += 1  # calls with equal seeds (messages without ids) do not try a salt twice
         if found not in taken:
             return found
@@ -165,29 +176,31 @@ def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashabl
 def _system_message(messages: Sequence[BaseMessage]) -> BaseMessage | None:
     """All system messages as one; the same object if there is one, None if there is none."""
     systems = [message for message in messages if isinstance(message, SystemMessage)]
-    if len(systems) < 2:  # noqa: PLR2004 - one needs no joining
-        return _with_valid_name(systems[0]) if systems else None
-    blocks = [block.stored for message in systems for block in blocks_of(message)]
-    content: Any = [text_block(b).stored if isinstance(b, str) else b for b in blocks]
-    if all(isinstance(message.content, str) for message in systems):
-        content = "\n\n".join(blocks)
-    return _with_valid_name(systems[0].model_copy(update={"content": content}))
+    system = as_one(systems, "\n\n") if len(systems) > 1 else next(iter(systems), None)
+    return _named(system, valid_name(system.name)) if system and system.name else system
 
 
-def _plain_answer(message: AIMessage, calls: Sequence[ToolCall]) -> AIMessage:
-    """A message of a model as its text and its calls; the same object if it is no more."""
+def _plain_answer(message: AIMessage, calls: Sequence[tuple[Call, ToolCall]]) -> AIMessage:
+    """A message of a model as its text and its calls; the same object if it is no more.
+
+    Args:
+        message: The message.
+        calls: Its calls, as they are stored and in the plain form.
+    """
     left_out = (*_SENT_KEYS, *_RAW_CALLS)
     extra = {k: v for k, v in message.additional_kwargs.items() if k not in left_out}
     text = _plain_text(message)
     is_plain = text == message.content and not is_v1(message) and not message.invalid_tool_calls
     is_listed = len(calls) == len(message.tool_calls) and all(
-        one is other for one, other in zip(calls, message.tool_calls, strict=True)
+        one is other for (_, one), other in zip(calls, message.tool_calls, strict=True)
     )
     if is_plain and is_listed and len(extra) == len(message.additional_kwargs):
         return message
+    if isinstance(signed := extra.get(_SIGNATURES), dict):
+        extra[_SIGNATURES] = {c["id"]: signed[own.id] for own, c in calls if own.id in signed}
     return AIMessage(
         content=text,
-        tool_calls=[*calls],
+        tool_calls=[call for _, call in calls],
         additional_kwargs=extra,
         id=message.id,
         name=message.name,
@@ -236,8 +249,18 @@ def _plain_result(message: ToolMessage, stored: Call, call: ToolCall) -> ToolMes
     return message.model_copy(update=update) if update else message
 
 
-def _with_valid_name(message: BaseMessage) -> BaseMessage:
-    name = message.name
-    if not name or valid_name(name) == name:
-        return message
-    return message.model_copy(update={"name": valid_name(name)})
+def _speakers(messages: Sequence[BaseMessage]) -> dict[str, str]:
+    """The name of each speaker as it is written; two never become one."""
+    names = {m.name: None for m in messages if m.name and not isinstance(m, ToolMessage)}
+    found, taken = dict[str, str](), {*names}
+    for name in names:
+        found[name] = valid_name(name)
+        if found[name] != name and found[name] in taken:
+            found[name] = f"{found[name][: _MAX_NAME - 9]}_{digest_of(name)[:8]}"
+        taken.add(found[name])
+    return found
+
+
+def _named(message: BaseMessage, name: str) -> BaseMessage:
+    """A message under a name; the same object if it has that."""
+    return message if name == message.name else message.model_copy(update={"name": name})

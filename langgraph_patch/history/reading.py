@@ -27,7 +27,7 @@ from langgraph_patch.history.placeholders import look_again_from
 from langgraph_patch.history.results import Result, read_results
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Reading:
     """The tool calls and results of a history, paired.
 

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final, Literal
 
-Matter = Literal["image", "file", "media", "no_media", "user_after_tool", "alternation", "end"]
+Matter = Literal[
+    "image", "file", "media", "no_media", "user_after_tool", "alternation", "end", "account"
+]
 
 OF_MEDIA: Final = frozenset[Matter]({"image", "file", "media", "no_media"})
 
@@ -39,6 +41,7 @@ PHRASES: Mapping[Matter, Mapping[str, str]] = {
         "Could not process PDF": "anthropics/anthropic-sdk-python/issues/903",
         "The PDF specified was not valid": "anthropics/claude-code/issues/5174",
         "document source bytes could not be parsed": "maximhq/bifrost/issues/5472",
+        "Unsupported document format": "boto/boto3/issues/4726",
     },
     # One of these, or a sound or a film.
     "media": {
@@ -84,6 +87,13 @@ PHRASES: Mapping[Matter, Mapping[str, str]] = {
         "Assistant response prefill is incompatible": "ggml-org/llama.cpp/issues/20861",
         "turn requests end with a user role": "microsoft/semantic-kernel/pull/13288",
         "turn requests ends with a user role": "songquanpeng/one-api/issues/836",
+    },
+    # The account, with the status of a refused request: no history helps.
+    "account": {
+        "Your credit balance is too low": "anthropics/claude-code/issues/66314",
+        "You have reached your specified API usage limits": "anthropics/claude-code/issues/2127",
+        "make sure your account is in good standing": "QwenLM/qwen-code/issues/54",
+        "Billing hard limit has been reached": "dfinke/PowerShellAI/issues/127",
     },
 }
 """Matter -> phrase -> where it was seen, on GitHub."""

@@ -216,6 +216,7 @@ class _Repair:
         changes: The differences to the history.
         own_ids: The ids of the results that the repair wrote anew.
         salts: How many ids were derived from each call, or from equal ones.
+        written: The calls as they are written, where they get an id or a name.
     """
 
     reading: Reading
@@ -225,6 +226,7 @@ class _Repair:
     changes: list[Change] = field(default_factory=list)
     own_ids: set[str] = field(default_factory=set)
     salts: Counter[Hashable] = field(default_factory=Counter)
+    written: dict[PairedCall, Call] = field(default_factory=dict)
 
     def write(self, index: int, stored: BaseMessage) -> None:
         """Write one message of the history, with the results of its calls."""
@@ -252,14 +254,17 @@ class _Repair:
     def _with_calls(self, calling: CallingMessage) -> BaseMessage:
         """The message with its calls in `tool_calls`."""
         stored = calling.message
-        for paired in calling.calls:
-            paired.call = self._named(paired)
-        message = write_calls(stored, [paired.call for paired in calling.calls])
+        self.written |= {paired: self._named(paired) for paired in calling.calls}
+        message = write_calls(stored, [self.written[paired] for paired in calling.calls])
         for paired in calling.calls:
             if paired.call.tool_call is None:
                 defect = _defect_of(paired.call, "unlisted")
                 self._add("promoted", defect, paired, stored, message)
         return message
+
+    def _call(self, paired: PairedCall) -> Call:
+        """A call as it is written."""
+        return self.written.get(paired, paired.call)
 
     def _named(self, paired: PairedCall) -> Call:
         """A call that is listed only now, with an id and a name if it has none.
@@ -287,7 +292,7 @@ class _Repair:
             self.messages.append(message)
             self._add("moved", "misplaced", paired, before, message, index=answer.index)
         else:
-            own = as_result_of(paired.call, answer.message)
+            own = as_result_of(self._call(paired), answer.message)
             own = own if own.id else own.model_copy(update={"id": self._own_id("result", paired)})
             self.messages.append(own)
             self._add("converted", "wrong_role", paired, before, own, index=answer.index)
@@ -323,7 +328,7 @@ class _Repair:
             )
             own_id = self._own_id("placeholder", paired, before)
             message = message.model_copy(update={"id": own_id})
-        message = as_result_of(paired.call, message)
+        message = as_result_of(self._call(paired), message)
         self.messages.append(message)
         defect = "superseded" if before is not None else _defect_of(paired.call, "dangling")
         self._add(kind, defect, paired, before, message, cause=cause)
@@ -334,7 +339,7 @@ class _Repair:
         The same history always gives the same ids. A salt tells calls with one id apart, whose
         messages have none.
         """
-        seed = (kind, paired.calling.message.id, paired.call.id, paired.call.ordinal)
+        seed = (kind, paired.calling.message.id, self._call(paired).id, paired.call.ordinal)
         start = "patch" if kind == "placeholder" else kind
         while True:
             salt = [self.salts[seed]] if self.salts[seed] else []
@@ -379,8 +384,8 @@ class _Repair:
         cause: Cause | None = None,
     ) -> None:
         """Note a change of a call, or of its result if that has an index."""
-        place = paired.call.index if index is None else index
-        call = paired.call
+        call = self._call(paired)
+        place = call.index if index is None else index
         self.changes.append(Change(kind, defect, place, call.id, call.name, cause, before, after))
 
 

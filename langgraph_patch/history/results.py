@@ -43,6 +43,7 @@ class Result:
         after: The index of the last message before it that holds more than results.
         remainder: What its message holds beside results; None if that is nothing.
         is_placeholder: Whether it is a placeholder, which gives way to a real result.
+        label: The tool by which it is paired: its name, unless a handoff wrote that into it.
         call_index: The index of the message that makes its call; None if it has no call.
         is_misplaced: Whether neither its place nor its name tells which call it belongs to.
     """
@@ -55,13 +56,9 @@ class Result:
     after: int
     remainder: BaseMessage | None
     is_placeholder: bool
+    label: str | None
     call_index: int | None = None
     is_misplaced: bool = False
-
-    @property
-    def label(self) -> str | None:
-        """The tool that the result names; None if it names none."""
-        return self.name or None
 
 
 # --- reading -------------------------------------------------------------------------------
@@ -85,6 +82,7 @@ def read_results(
         Result(
             *(call_id, name, result, index, part, after, remainder),
             is_synthetic(result, human_follows=human_follows),
+            name or None,
         )
         for part, (call_id, name, result) in enumerate(found)
     ]

@@ -63,6 +63,11 @@ def decided(decision: str) -> dict[str, Any]:
     return ran(GATE, (RESUME, [{"decisions": [{"type": decision, "edited_action": {}}]}]))
 
 
+SENT = result("sent", name="mail")
+OSLO = made("a:c1:Oslo", id="m0")
+ADDED: Any = made("a:c1:Rome").tool_calls[0]
+ADDED = {**ADDED, "args": {**ADDED["args"], "user": "u1"}}
+
 OWN: dict[str, tuple[Any, ...]] = {
     "a result, and a question": (BOTH, f"sent, {PAUSED}", sent("sent", ASKS)),
     "nobody can answer any more": (BOTH, "x, awaiting_input", sent("x", ASKS), news(BOTH)),
@@ -73,6 +78,18 @@ OWN: dict[str, tuple[Any, ...]] = {
     ),
     "a result under another name": (WIRE, "told", sent(result("told", name="slack"))),
     "other arguments": (made("a:c1:Rome"), "unknown", sent(ASKS, by=made("a:c1:Oslo"))),
+    "the result of other arguments": (
+        made("a:c1:Rome"), "unknown", sent("x", by=made("a:c1:Oslo"))
+    ),
+    "the result of another tool, with a name of its own": (
+        made("a:c1:Rome"), "unknown", sent(result("x"), by=made("b:c1:Rome"))
+    ),
+    "an older call with more arguments": (
+        made("a:c1"), "unknown", sent("x", by=OSLO, history=[GO, OSLO, SENT, made("a:c1")])
+    ),
+    "a router that adds arguments": (
+        made("a:c1:Rome"), "x", sent("x", by=edited(MAIL, tool_calls=[ADDED]))
+    ),
     "equal calls": (TWINS, "unknown, unknown", sent("one", ASKS)),
     "one `Send` for two equal calls": (TWINS, "unknown, unknown", sent(ASKS, by=MAIL)),
     "two tools under one id": (made("a:c1", "b:c1"), f"x, {PAUSED}", sent("x", ASKS)),
@@ -102,7 +119,6 @@ OWN: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-SENT = result("sent", name="mail")
 UNNAMED = result("sent")
 OLDER = edited(MAIL, id="m0")
 OLD_WIRE = edited(WIRE, id="m0")
@@ -195,7 +211,7 @@ ONLY: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-LOG = "Log.after_model"
+LOG, PII = "Log.after_model", "PIIMiddleware[email].after_model"
 
 REFUSED = ASKS, (RESUME, ["no"]), KAPUT
 
@@ -205,9 +221,14 @@ GATES: dict[str, tuple[Any, ...]] = {
     "after another hook": (WIRE, APPROVAL, ran(LOG, ("note", 1)), ran(GATE, ASKS)),
     "it refused the answer": (BOTH, "not_started, not_started", ran(GATE, *REFUSED)),
     "it refused a plain answer": (WIRE, "not_started", ran(GATE, *REFUSED, others=[ANSWER])),
-    "it refused it after another hook": (
-        WIRE, "not_started", ran(LOG, ("note", 1)), ran(GATE, *REFUSED), news(WIRE)
+    "it refused it after another one": (
+        WIRE, "not_started", ran(PII, ("note", 1)), ran(GATE, *REFUSED), news(WIRE)
     ),
+    "behind a hook of the application": (
+        WIRE, "unknown", ran(LOG, ("note", 1)), ran(GATE, *REFUSED), news(WIRE)
+    ),
+    "a hook of the application": (WIRE, "unknown", ran(LOG, *REFUSED)),
+    "the same, of `create_react_agent`": (WIRE, "unknown", ran("post_model_hook", *REFUSED)),
     "it failed, and no answer is recorded": (WIRE, "unknown", ran(GATE, ASKS, KAPUT)),
     "it failed once and went on": (WIRE, "unknown", ran(GATE, *REFUSED), ran("tools")),
     "it refused it behind the tools": (WIRE, "unknown", ran("tools"), ran(GATE, *REFUSED)),

@@ -4,13 +4,14 @@
 """
 
 import logging
+import re
 from itertools import pairwise
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
@@ -133,6 +134,41 @@ def test_a_model_without_eyes_in_a_loop(place):
     graph, model = agent_of(place, refuses(NO_IMAGES, "Z29vZA"), [], script, [tool])
     graph.invoke({"messages": [HumanMessage("go")]}, CONFIG)
     assert [repr(messages).count("Z29vZA") for messages in model.seen] == [0, 1, *[0] * 5]
+
+
+NINE = "Tool call id was {} but must be a-z, A-Z, 0-9, with a length of 9."
+
+
+@pytest.mark.parametrize("place", PATCHED)
+@pytest.mark.parametrize("call_id", ["call_0fypS1hVX", "functions.look:0"])
+@pytest.mark.parametrize("rule", [lambda _: None, user_after_tool, refuses(NO_IMAGES, "Z29vZA")])
+def test_ids_that_another_provider_gave(place, call_id, rule):
+    """Mistral's rule, behind a server with OpenAI's API: alone, and behind another refusal."""
+    call = AIMessage("", tool_calls=[{**CALL, "id": call_id}], id="a1")
+    look = ToolMessage([TEXT, GOOD], tool_call_id=call_id, id="t1")
+
+    def nine(messages):
+        found = [c["id"] for m in messages for c in getattr(m, "tool_calls", ())]
+        odd = [each for each in found if not re.fullmatch("[a-zA-Z0-9]{9}", each)]
+        return rule(messages) or (NINE.format(odd[0]) if odd else None)
+
+    graph, model = agent_of(place, nine, [HumanMessage("a", id="h1"), call, look])
+    for text in ("b", "c"):
+        graph.invoke({"messages": [HumanMessage(text)]}, CONFIG)
+        assert stored(graph)[-1].text == "done"
+    assert stored(graph)[1:3] == [call, look]
+    assert nine(model.seen[-1]) is None
+
+
+@pytest.mark.parametrize("place", PATCHED)
+def test_an_account_without_credit_is_no_refused_history(place):
+    """Anthropic answers with status 400: the error is raised after one request, without a note."""
+    text = "Your credit balance is too low to access the Anthropic API."
+    graph, model = agent_of(place, lambda _: text, [HumanMessage("a", id="h1"), AIMessage(" ")])
+    with pytest.raises(RefusedError, match="credit") as caught:
+        graph.invoke({"messages": [HumanMessage("b")]}, CONFIG)
+    assert len(model.seen) == 1
+    assert "langgraph-patch" not in "".join(getattr(caught.value, "__notes__", []))
 
 
 @pytest.mark.parametrize("place", PATCHED)

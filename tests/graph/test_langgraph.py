@@ -7,10 +7,14 @@ is not tested here, the tests of graphs that are run notice.
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import operator
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.metadata import version
+from threading import Barrier, BrokenBarrierError
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -35,9 +39,9 @@ from typing_extensions import TypedDict
 
 from kit import BARE, Agent, RunNames, above, calls
 from langgraph_patch._langgraph import graphs, storage
-from langgraph_patch._langgraph.run import Run
+from langgraph_patch._langgraph.run import Run, _kept_with
 from langgraph_patch._langgraph.storage import ROOT_CHANNEL
-from langgraph_patch._sansio import IORequest
+from langgraph_patch._sansio import IORequest, run_sync
 from langgraph_patch.errors import GraphError
 from langgraph_patch.graph.node import PatchedNode
 
@@ -103,6 +107,28 @@ def test_what_a_node_reads():
     assert [read({}) for read, *_ in READ] == [outside for *_, outside in READ]
 
 
+def test_whether_the_current_checkpoint_is_stored():
+    """A run that goes on from a stored one has written none. Otherwise LangGraph must tell."""
+    found: list[Any] = []
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        run = Run(config)
+        found.append([run_sync(run.stored())])
+        if len(found) == 1:
+            interrupt("well?")
+        loop = run._loop  # noqa: SLF001 - as if LangGraph had changed it
+        had = vars(loop).pop("_put_checkpoint_fut", None)
+        found[-1].append(run_sync(run.stored()))
+        loop.__dict__ |= {"_put_checkpoint_fut": had} if had else {}
+
+    graph = above(node).compile(checkpointer=InMemorySaver())
+    graph.invoke(QUESTION, THREAD)
+    graph.invoke(Command(resume="yes"), THREAD)
+    graph.invoke(QUESTION, THREAD)
+    assert found == [[True], [True, True], [True, False]]
+    assert run_sync(Run({}).stored()) is False
+
+
 def test_what_a_node_has_done():
     """An answered question, a `@task`, a pushed message: not before the node has come to it."""
     found: list[Any] = []
@@ -125,6 +151,33 @@ def test_what_a_node_has_done():
     [question] = graph.get_state(THREAD).interrupts
     graph.invoke(Command(resume={question.id: "yes"}), THREAD)
     assert found == [([False, False, []], [True, True, ["pushed"]])]
+
+
+def test_what_is_kept_is_kept_once(monkeypatch):
+    """Tasks of one run keep something at the same moment: nothing is lost, and all is freed."""
+
+    class Switching(dict):
+        """Each look into it lets the other thread go on first."""
+
+        def __contains__(self, key: object) -> bool:
+            found = super().__contains__(key)
+            with suppress(BrokenBarrierError):
+                both.wait(0.2)
+            return found
+
+    class Owner:
+        """What they are kept with."""
+
+    both, owner = Barrier(2), Owner()
+    monkeypatch.setattr("langgraph_patch._langgraph.run._KEPT", kept := Switching())
+    with ThreadPoolExecutor(2) as pool:
+        tasks = [pool.submit(_kept_with, owner) for _ in range(2)]
+    for number, each in enumerate(tasks, 1):
+        each.result()[number] = number
+    assert [*kept.values()] == [{1: 1, 2: 2}]
+    del owner, tasks, each
+    gc.collect()
+    assert kept == {}
 
 
 def test_what_is_kept_for_all_attempts_of_a_task():

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
-from langchain_core.runnables import RunnableGenerator, RunnableLambda
+from langchain_core.runnables import RunnableGenerator, RunnableLambda, RunnableSequence
 from langgraph.cache.memory import InMemoryCache
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.graph.message import push_message
@@ -37,7 +37,13 @@ from kit import (
     model_node,
     patched,
 )
-from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
+from langgraph_patch import (
+    PatchNode,
+    patch_model,
+    patch_node,
+    validate_messages,
+    with_patching,
+)
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.repairer import Repairer
@@ -656,3 +662,38 @@ async def test_the_parts_of_a_streamed_node_come_at_once():
     wrapper = PatchedNode(node, {"messages": Repairer()}, shown=())
     stream = wrapper.astream({"messages": [GO]})
     assert [[*made] async for _ in stream] == [[0], [0, 1], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("place", ["node", "steps", "model"])
+async def test_a_stream_that_its_reader_leaves_is_closed(place, monkeypatch):
+    """At once, with all that it reads from, and not when the garbage collector comes."""
+    closed: list[str] = []
+
+    async def chunks(_: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        try:
+            for number in range(3):
+                yield {"messages": [AIMessage(str(number), id=str(number))]}
+        finally:
+            closed.append("chunks")
+
+    async def passes_on(parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        kept.append(parts)  # what the garbage collector would not close
+        try:
+            async for part in parts:
+                yield part
+        finally:
+            closed.append("passes_on")
+
+    kept, inner = list[Any](), RunnableGenerator(chunks)
+    wrapper: Any = PatchedNode(inner, {"messages": Repairer()}, shown=())
+    if place == "steps":
+        steps = RunnableSequence(inner, RunnableGenerator(passes_on))
+        wrapper = PatchedNode(steps, {"messages": Repairer()}, shown=())
+    elif place == "model":
+        monkeypatch.setattr(StrictModel, "astream", lambda _, given, *__: chunks(given))
+        wrapper = patch_model(StrictModel())
+    stream = wrapper.astream({"messages": [GO]} if place != "model" else [GO])
+    kept.append(stream)
+    await anext(stream)
+    await stream.aclose()
+    assert closed == (["passes_on", "chunks"] if place == "steps" else ["chunks"])

@@ -37,6 +37,7 @@ from kit import (
     results_in,
 )
 from langgraph_patch import with_patching
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch.errors import GraphError, OptionError, StartedError
 from langgraph_patch.evidence.claims import is_record
 from langgraph_patch.middleware import PatchToolCallsMiddleware
@@ -403,6 +404,15 @@ def test_durability_exit(kind):
     talk = Talk(kind, bank=Bank(asks=False))
     with pytest.raises(GraphError, match="durability='exit'"):
         talk.graph.invoke({"messages": [HumanMessage("pay")]}, THREAD, durability="exit")
+    assert talk.bank.paid == []
+
+
+def test_a_langgraph_that_does_not_tell_whether_the_message_is_stored(monkeypatch):
+    """The call is refused, and nothing is claimed."""
+    monkeypatch.setattr(Run, "_loop", None)
+    talk = Talk("create_agent", bank=Bank(asks=False))
+    with pytest.raises(GraphError, match="does not tell whether its message is stored"):
+        talk.graph.invoke({"messages": [HumanMessage("pay")]}, THREAD)
     assert talk.bank.paid == []
 
 

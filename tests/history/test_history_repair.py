@@ -1,5 +1,8 @@
 """What a repair writes: placeholders, moved and recovered results, and their changes."""
 
+from functools import partial
+from typing import Any
+
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware
@@ -155,6 +158,39 @@ def test_a_marked_placeholder_is_searched_for_once_more(cause):
     assert (patch.messages[1].content == history[1].content) is (cause == "unknown")
     assert changes_history(patch) is (cause != "unknown")
     assert read_if_damaged(patch.messages, look_again=True) is None
+
+
+@pytest.mark.parametrize("call_id", ["c1", ""])
+def test_a_call_without_a_name_is_told_as_it_was_stored(call_id):
+    """Also where it gets a name and an id in `tool_calls`, because no provider reads it there."""
+    raw = {"id": call_id, "type": "function", "function": {"name": "", "arguments": "{}"}}
+    for message in (
+        ai(("", call_id), id="a1"),
+        ai(id="a1", additional_kwargs={"tool_calls": [raw]}),
+        AIMessage("", id="a1", invalid_tool_calls=[invalid_of("{}", call_id, "")]),
+    ):
+        told = list[Any]()
+        patch = patch_messages([message, H("z")], placeholder=partial(_noted, told))
+        [call] = told
+        assert (call.name, call.tool_call_id, call.detail) == ("", call_id, "no_name")
+        assert call.cause == "malformed"
+        [listed] = patch.messages[0].tool_calls
+        assert listed["id"] == patch.messages[1].tool_call_id
+
+
+def _noted(told, call):
+    told.append(call)
+    return "x"
+
+
+def test_a_dropped_result_is_told_under_its_name():
+    """Also where a handoff wrote its name into the results of its id (rule 2 of `pairing`)."""
+    calls = ai(("t", "c1"), ("handoff", "c1"))
+    results = [result(text, name="handoff") for text in "ab"]
+    late = result("late", name="handoff")
+    history = [calls, *results, H("z"), late, ai(("handoff", "c1")), result("c", name="handoff")]
+    [dropped] = patch_messages(history).changes
+    assert (dropped.before, dropped.name) == (late, "handoff")
 
 
 def test_a_result_with_the_id_of_its_placeholder_keeps_it():

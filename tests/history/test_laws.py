@@ -140,11 +140,14 @@ def test_idempotent_in_two_steps(history, data):
 
 @given(damaged_histories())
 def test_pure(history):
-    """Neither the list nor any message in it is changed."""
+    """Neither the list nor any message in it is changed, nor what was read of it."""
     before, objects = copy.deepcopy(history), list(map(id, history))
     patch_messages(history)
     patch_messages(history, portable=True)
     assert (history, list(map(id, history))) == (before, objects)
+    read = repr(reading := read_history(history))
+    patch_reading(reading)
+    assert repr(reading) == read
 
 
 def remaining(history):

@@ -49,6 +49,7 @@ TWO_TOOLS = ai(("search", "c1"), ("write", "c1"), id="a1")
 TWO_CALLS = ai("c1", "c1", id="a1")
 RENAMED = turns("t", "t")
 LEFT = marked({"cause": "awaiting_input"})
+LEFT_OF_SEARCH = [LEFT.model_copy(update={"name": "search"})]
 THREE_TOOLS = patch_messages([ai(("a", "c1"), ("b", "c1"), ("c", "c1"), id="a1"), X]).messages
 FAKE = result(DEEPAGENTS_CANCELLED.format("t", "c1"))
 GONE = [ai(("a", "c1"), ("b", "c1"), id="a1"), named("1", "here"), named("2", "here")]
@@ -106,7 +107,11 @@ RULES = {
         ([TWO_CALLS, named("1", "t"), LEFT, X], ["1", None]),
         ([TWO_CALLS, LEFT, named("2", "t"), X], [None, "2"]),
         ([TWO_CALLS, LEFT, LEFT, named("?", "t"), X], [None, None]),
-        ([TWO_CALLS, LEFT, named("1", "t"), named("2", "t"), X], ["1", "2"]),
+        ([TWO_CALLS, LEFT, named("2", "t"), named("late", "t"), X], [None, "2"]),
+        ([TWO_CALLS, LEFT, named("2", "t"), X, named("late", "t")], [None, "2"]),
+        ([TWO_CALLS, LEFT, LEFT, named("1", "t"), named("2", "t"), X], ["1", "2"]),
+        ([TWO_TOOLS, named("w", "write"), *LEFT_OF_SEARCH, named("s", "search")], ["s", "w"]),
+        ([TWO_TOOLS, *LEFT_OF_SEARCH, result("w"), X, result("late")], [None, "w"]),
     ],
     "placeholders of others": [
         ([A, FAKE, X, result("r")], ["r"]),

@@ -26,6 +26,7 @@ SENTENCES = {
     "file": (
         "The PDF specified was not valid.",
         "Failed to process: the document source bytes could not be parsed as PDF",
+        "Unsupported document format. Only txt and pdf are supported.",
     ),
     "media": (
         "Unsupported MIME type: image/jpg",
@@ -74,6 +75,12 @@ SENTENCES = {
             "empty."
         ),
         "Please ensure that multiturn requests ends with a user role or a function response",
+    ),
+    "account": (
+        "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing",
+        "You have reached your specified API usage limits. You will regain access on 2026-04-01",
+        "Access denied, please make sure your account is in good standing.",
+        "Billing hard limit has been reached",
     ),
 }
 """Sentences as they were posted, for each matter."""

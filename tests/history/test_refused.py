@@ -65,9 +65,9 @@ def test_each_state_is_repaired_as_the_table_says(name):
 def test_the_plain_form_is_what_every_model_reads(name):
     """Texts and calls; what a model cannot read is named. It is no state that is stored."""
     history, expected = states.FOREIGN[name]
-    patch = plain_form(history)
+    patch = plain_form(history, keeps_ids=True)
     assert patch.messages == expected
-    assert plain_form(patch.messages).messages is patch.messages
+    assert plain_form(patch.messages, keeps_ids=True).messages is patch.messages
     assert repair_refused(history).messages is history
 
 
@@ -324,7 +324,7 @@ def test_refused_nothing_lost(history, refusal):
 @given(history=odd_histories())
 def test_refused_nothing_lost_in_the_plain_form(history):
     """Each text, call and result stays; each other block is named, but for thinking."""
-    patch = plain_form(history)
+    patch = plain_form(history, keeps_ids=True)
     plain = "".join(str(m.content) for m in patch.messages)
     texts, others, kept = stated(history)
     assert all(text in plain for text in texts)

@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langgraph_patch.testing import RefusedError, check_request
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+ID = re.compile(r"[a-zA-Z0-9]{9}\Z")
 
 
 def check_portable(messages: Sequence[BaseMessage]) -> None:
@@ -20,8 +21,8 @@ def check_portable(messages: Sequence[BaseMessage]) -> None:
         if message.type == "function":
             raise RefusedError("role 'function' is not accepted")
         for call in message.tool_calls if isinstance(message, AIMessage) else ():
-            if not call["id"] or len(call["id"]) > 40 or call["id"] in used:
-                raise RefusedError(f"call id {call['id']!r} is missing, too long or used twice")
+            if not ID.match(call["id"] or "") or call["id"] in used:
+                raise RefusedError(f"call id {call['id']!r} is invalid or used twice")
             if not NAME.match(call["name"]):
                 raise RefusedError(f"tool name {call['name']!r}")
             used.add(call["id"])
