@@ -17,7 +17,10 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import StateGraph
+from langgraph.types import interrupt
 from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 import langgraph_patch
 from kit import calls
@@ -645,6 +648,30 @@ def test_repair_apply_repairs_and_a_second_scan_is_clean(cli, path):
         paused.resume()
         assert paused.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
         assert paused.desk.did == {"wire 5": 1}
+
+
+def test_each_thread_is_repaired_as_it_is_found(cli, path, monkeypatch):
+    """What fails later ends the command; what was repaired before stays, and is printed."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Counts, "add", raising(Counts.add, DISK_ERROR, "'healthy': healthy"))
+        code, out, err = cli("repair", path, "--all", *APPLY)
+    assert (code, outcomes_in(out), "1 repaired." in err) == (2, {"broken": "repaired"}, True)
+    assert ids_in(cli("scan", path)[1]) == ["paused"]
+
+
+def test_a_graph_without_messages_that_waits_is_not_repaired(cli, path):
+    """It is in the same database; a scan and a repair end with the same code."""
+
+    def ask(_):
+        return {"name": interrupt("name?")}
+
+    form = StateGraph(TypedDict("Form", {"name": str})).add_node("ask", ask)
+    with SqliteSaver.from_conn_string(path) as saver:
+        made = form.set_entry_point("ask").compile(checkpointer=saver)
+        made.invoke({"name": ""}, thread("form"))
+    assert cli("repair", path, "--all", *APPLY, "--on-pause", "abandon")[0] == 0
+    code, out, _ = cli("repair", path, "--all", *APPLY)
+    assert (code, out) == (0, "")
 
 
 def test_a_human_confirms_what_is_written(cli, path, monkeypatch):
