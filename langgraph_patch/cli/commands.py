@@ -26,7 +26,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from langgraph_patch import __version__, threads, view
-from langgraph_patch._text import brief, quoted, visible
+from langgraph_patch._text import brief, quoted, short, visible
 from langgraph_patch.address import Address
 from langgraph_patch.cli import output
 from langgraph_patch.errors import OptionError, PatchError
@@ -104,7 +104,7 @@ def _selection(options: Namespace) -> Selection:
     is_named = bool(options.ids) or "-" in options.thread
     if ids and globs and not any(fnmatchcase(name, glob) for name in ids for glob in globs):
         raise OptionError(
-            f"--thread {quoted(globs[0])} matches none of the ids, such as {quoted(ids[0])}: with "
+            f"--thread {short(globs[0])} matches none of the ids, such as {short(ids[0])}: with "
             f"ids and --thread, what is in both is selected. Name all as ids, or repeat --thread."
         )
     return Selection(

@@ -41,7 +41,7 @@ from io import TextIOWrapper
 from typing import Any, NoReturn, cast
 
 from langgraph_patch import __version__, view
-from langgraph_patch._text import brief, masked, quoted, say
+from langgraph_patch._text import NOT_REPEATED, brief, may_hold_password, quoted, say
 from langgraph_patch.errors import PatchError, is_interrupt
 
 _EPILOG = "".join((__doc__ or "").partition("DB is one of:")[1:])
@@ -53,10 +53,9 @@ _BAD, _STOPPED, _CLOSED = 2, 130, 141  # the last two as a shell reports Ctrl-C 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        # Whatever has one of these signs may hold a password.
-        text = masked(message)
-        shown = re.sub(r"\S*(?:@|://|password\s*=)\S*", "***", text, flags=re.IGNORECASE)
-        say(f"{shown} (see {self.prog} --help)")
+        if may_hold_password(message):
+            message = f"{message.partition(': ')[0]}: one {NOT_REPEATED}"
+        say(f"{message} (see {self.prog} --help)")
         self.exit(_BAD)
 
 
@@ -272,7 +271,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _STOPPED
         if options.debug:
             raise
-        is_expected = isinstance(error, PatchError | OSError)
+        is_own = isinstance(error, PatchError)
+        is_expected = is_own or (isinstance(error, OSError) and not may_hold_password(str(error)))
         text = str(error) if is_expected else f"{brief(error)} (see --debug)."
         say(f"{text}{output.notes_of(error)}")
         return _BAD

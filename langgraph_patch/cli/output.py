@@ -29,9 +29,10 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from langgraph_patch import view
-from langgraph_patch._text import masked, one_line, say
+from langgraph_patch._text import may_hold_password, one_line, say
 from langgraph_patch.errors import OptionError, chain_of
 from langgraph_patch.history.findings import CAUSES
+from langgraph_patch.threads.repair import WRITTEN
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.stores.other import is_loading
 
@@ -192,8 +193,12 @@ def _ctrl_c_waits() -> Iterator[Callable[[], None]]:
 
 
 def notes_of(error: BaseException) -> str:
-    """What was noted on an error and its causes, such as a thread that may have been written."""
-    notes = [note for each in chain_of(error) for note in getattr(each, "__notes__", ())]
+    """What was noted on an error and its causes, such as a thread that may have been written.
+
+    A note of another package that may hold a password is left out.
+    """
+    noted = [note for each in chain_of(error) for note in getattr(each, "__notes__", ())]
+    notes = [each for each in noted if each.startswith(WRITTEN) or not may_hold_password(each)]
     return "".join(f" {note}." for note in dict.fromkeys(notes))
 
 
@@ -213,7 +218,9 @@ def database_name(location: str) -> str:
         'postgresql://db.example/app'
     """
     parts = _ADDRESS.fullmatch(location)
-    return parts[1] + parts[2] if parts else masked(location)
+    if parts:
+        return parts[1] + parts[2]
+    return "the database" if may_hold_password(location) else location
 
 
 _DAMAGE: Mapping[Any, str] = {

@@ -432,6 +432,10 @@ def _identity(base: StoredHistory) -> tuple[str, list[Any]]:
     return base.checkpoint_id, [write[:2] for write in base.saved.pending_writes or ()]
 
 
+WRITTEN: Final = "May have been written: thread "
+"""How the note on an error begins that came behind the begin of a write."""
+
+
 @contextmanager
 def maybe_written(address: Address) -> Iterator[None]:
     """Note on each error that the thread may have been written before it."""
@@ -440,5 +444,5 @@ def maybe_written(address: Address) -> Iterator[None]:
     except Stopped:
         raise
     except BaseException as error:
-        error.add_note(f"May have been written: thread {address.thread_id!r}")
+        error.add_note(f"{WRITTEN}{address.thread_id!r}")
         raise

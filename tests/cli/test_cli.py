@@ -180,9 +180,9 @@ def test_a_database_is_named_without_its_password():
         "postgresql://bob:s3cret@db.example/app?sslmode=require": "postgresql://db.example/app",
         "postgresql:///app?service=s3cret": "postgresql:///app",
         "postgresql://[::1]:5432/app": "postgresql://[::1]:5432/app",
-        "postgresql://bob:s3cret/@db/app": "postgresql://***",
-        "postgresql://bob:s3cret#x@db/app": "postgresql://***",
-        "postgresql://bob:s3cret": "postgresql://***",
+        "postgresql://bob:s3cret/@db/app": "the database",
+        "postgresql://bob:s3cret#x@db/app": "the database",
+        "postgresql://bob:s3cret": "the database",
     }
     assert {location: database_name(location) for location in names} == names
 
@@ -201,6 +201,7 @@ SECRET = {
     "https://u:Zx9secret@h": "the environment variable LANGGRAPH_HEADERS",
 }
 """Names of databases with a password, and what is said."""
+URI = "postgresql://u:Zx9secret@h/db"
 
 
 def test_no_password_is_printed(cli, path, monkeypatch):
@@ -213,6 +214,19 @@ def test_no_password_is_printed(cli, path, monkeypatch):
         for each in (name, "env:DBURL"):
             code, out, err = cli("scan", each)
             assert (code, out, "Zx9secret" in err, said in err) == (2, "", False, True), name
+    for name in ("slack:U1@T1", "https://x"):  # the id of a thread is shown
+        assert f"There is no thread {name!r}." in cli("show", path, name)[2]
+        assert f"none of the ids, such as {name!r}" in cli("scan", path, name, "--thread", "x")[2]
+    for error in (ValueError(URI), ConnectionError(URI)):  # of a driver
+        error.add_note(f"it was {URI}")
+        failing = raising(commands.scan_selected, error, "")
+        monkeypatch.setattr(commands, "scan_selected", failing)
+        code, out, err = cli("scan", path)
+        assert (code, out, "Zx9secret" in err, type(error).__name__ in err) == (2, "", False, True)
+    monkeypatch.undo()
+    monkeypatch.setattr(threads, "repair_thread", raising(repair_thread, ValueError(URI), ""))
+    code, out, err = cli("repair", path, "--all", *APPLY)
+    assert (code, "Zx9secret" in out + err, "ValueError with a text" in out) == (3, False, True)
     monkeypatch.setenv("THREADS", path)
     code, out, err = cli("scan", "env:THREADS")
     assert (code, ids_in(out), path in err) == (1, ["broken", "paused"], False)
