@@ -187,16 +187,6 @@ class _Database(argparse.Action):
         if not location:
             text = f"{quoted(named)} is empty: expected the name of a database"
             raise argparse.ArgumentError(self, text)
-        # Said before LangGraph is imported. Whatever has one of these signs may be a URI.
-        if not set(":=@") & set(location):
-            try:
-                os.stat(location)  # noqa: PTH116 - a path may be of any form
-            except PermissionError as error:
-                text = f"{quoted(location)}: this user may not enter its directory"
-                raise argparse.ArgumentError(self, text) from error
-            except (OSError, ValueError) as error:
-                text = f"{quoted(location)}: there is no such file"
-                raise argparse.ArgumentError(self, text) from error
         namespace.database, namespace.named = location, named
 
 

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from traceback import walk_stack
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -34,7 +33,6 @@ from langgraph_patch.errors import OptionError, chain_of
 from langgraph_patch.history.findings import CAUSES
 from langgraph_patch.threads.repair import WRITTEN
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
-from langgraph_patch.threads.stores.other import is_loading
 
 _T = TypeVar("_T")
 
@@ -154,27 +152,19 @@ def _progress(options: Namespace, what: str) -> Iterator[Callable[[], object]]:
         yield partial(bar.advance, bar.add_task(what, total=None))
 
 
-_AGAIN_SECONDS = 0.01
-
-
 @contextmanager
 def _ctrl_c_waits() -> Iterator[Callable[[], None]]:
     """Note Ctrl-C until it is asked for, so that the thread at hand is done.
 
-    A second Ctrl-C is raised where it comes, unless a row is being loaded: msgpack would lose it,
-    and the row would be read as another one. It comes again then, until the row is loaded.
+    A second Ctrl-C ends the process, as a kill does: raised here, it could be lost in msgpack.
     """
-    pressed, timers = list[int](), list[threading.Timer]()
+    pressed = list[int]()
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def note(number: int, _: FrameType | None) -> None:
         pressed.append(number)
-        if len(pressed) == 1:
-            say("stopping when this thread is done; press Ctrl-C again not to wait.")
-        elif is_loading(each for each, _ in walk_stack(frame)):
-            timers[:] = [threading.Timer(_AGAIN_SECONDS, signal.raise_signal, [number])]
-            timers[0].start()
-        else:
-            raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        Console(stderr=True).show_cursor()  # a bar has hidden it, and may not show it again
+        say("stopping when this thread is done; press Ctrl-C again not to wait.")
 
     def check() -> None:
         if pressed:
@@ -187,8 +177,6 @@ def _ctrl_c_waits() -> Iterator[Callable[[], None]]:
     try:
         yield check
     finally:
-        for timer in timers:
-            timer.cancel()
         signal.signal(signal.SIGINT, before)
 
 

@@ -8,10 +8,10 @@ import shutil
 import signal
 import sqlite3
 import sys
-import time
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
+from subprocess import PIPE, Popen
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
@@ -29,7 +29,6 @@ from langgraph_patch.cli import commands, main, output
 from langgraph_patch.cli.output import Counts, database_name, next_command, summary
 from langgraph_patch.history.findings import Finding
 from langgraph_patch.threads import ThreadReport, open_database, repair_thread, scan_threads
-from langgraph_patch.threads.read import StoredHistory
 from langgraph_patch.threads.scan import scan_selected
 from support.databases import execute, rows_of
 from support.stored_threads import MAIL, WIRE, stored, thread, write
@@ -111,7 +110,7 @@ def outcomes_in(out):
 
 ALL = "repair {db} --all"
 BAD = {
-    "scan /no/such.db": "there is no such file",
+    "scan /no/such.db": "is no file: expected",
     "scan {module}": "file is not a database",
     "scan /": "is no file",
     "": "required",
@@ -443,38 +442,33 @@ def test_a_command_that_ends_early_prints_what_was_done(error, code, cli, path, 
     assert "1 healthy, 1 repaired." in err
 
 
-@pytest.mark.parametrize(
-    "command", [(commands, "scan_selected", "scan"), (threads, "repair_thread", "repair", *APPLY)]
-)
-def test_a_second_ctrl_c_in_a_row_is_not_lost(command, cli, path, monkeypatch):
-    """Msgpack would make of it a row that cannot be read. The command does not wait, nor blame."""
-    module, act, name, *options = command
-    begin, construct, messages = getattr(module, act), AIMessage.__init__, StoredHistory.messages
-    due, pressed = [], []
+SLOW = """
+import time
+from langgraph.checkpoint.memory import InMemorySaver
 
-    def begins(*args, **named):
-        due.extend([signal.SIGINT] * 2)
-        return begin(*args, **named)
+class Slow(InMemorySaver):
+    def list(self, *args, **options):
+        print("reading", flush=True)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            time.sleep(0.01)
 
-    def constructs(self, *args, **named):
-        while due:
-            pressed.append(due.pop())
-            signal.raise_signal(signal.SIGINT)
-        construct(self, *args, **named)
+saver = Slow()
+"""
 
-    def reads(self):
-        while pressed:  # a long search
-            time.sleep(0.001)
-        return messages(self)
 
-    monkeypatch.setattr(module, act, begins)
-    monkeypatch.setattr(AIMessage, "__init__", constructs)
-    monkeypatch.setattr(StoredHistory, "messages", reads)
-    before = rows_of(path)
-    code, out, err = cli(name, path, "broken", *options)
-    assert (code, out, len(pressed)) == (130, "", 2)
-    assert err.splitlines()[-1] == "langgraph-patch: stopped by Ctrl-C."
-    assert rows_of(path) == before
+def test_a_second_ctrl_c_does_not_wait(tmp_path):
+    """It ends the process; the first one waits for the thread at hand."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    command = [sys.executable, "-m", "langgraph_patch", "scan", "saver:slow.py:saver"]
+    pipes = {"stdout": PIPE, "stderr": PIPE, "text": True}
+    with Popen(command, cwd=tmp_path, **pipes) as process:  # noqa: S603 - our command
+        assert process.stdout.readline() == "reading\n"
+        process.send_signal(signal.SIGINT)
+        assert "stopping when this thread is done" in process.stderr.readline()
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == -signal.SIGINT
 
 
 SELECTED = {
