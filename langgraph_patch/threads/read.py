@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from heapq import merge
 from itertools import islice
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
@@ -36,7 +37,6 @@ from langgraph_patch.evidence.superstep import (
 )
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.threads.stores import check_of_thread, server_of, store_of
-from langgraph_patch.threads.stores.tables import Shard, is_in
 
 _T = TypeVar("_T")
 
@@ -81,6 +81,25 @@ def _config_for(value: object) -> str:
     named = value.get("thread_id") if isinstance(value, Mapping) else value
     is_shown = isinstance(named, str | int) and quoted(named) == repr(named)
     return '{"configurable": {"thread_id": %s}}' % (json.dumps(str(named)) if is_shown else '"..."')
+
+
+Shard: TypeAlias = tuple[int, int]
+"""A share of all threads: the number of the share, from 1 on, and of how many."""
+
+
+def is_in(shard: Shard | None, thread_id: str) -> bool:
+    """Whether a thread is in a share of all threads, which is the same in each version and process.
+
+    Examples:
+        >>> from langgraph_patch.threads.read import is_in
+        >>> [number for number in (1, 2, 3) if is_in((number, 3), "user-1")]
+        [2]
+    """
+    if shard is None:
+        return True
+    number, count = shard
+    digest = hashlib.sha256(thread_id.encode("utf-8", "surrogateescape")).digest()
+    return int.from_bytes(digest[:4]) % count == number - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +156,11 @@ class Selection:
             if self.since.tzinfo is None:
                 object.__setattr__(self, "since", self.since.replace(tzinfo=UTC))
 
+    def has_id(self, thread_id: str) -> bool:
+        """Whether the histories of a thread are read."""
+        is_included = self.include is None or self.include(thread_id)
+        return is_included and is_in(self.shard, thread_id)
+
     def has_time(self, written: datetime | None) -> bool:
         """Whether a history that was written to then is read; also if that is not known."""
         return self.since is None or written is None or written >= self.since
@@ -156,21 +180,18 @@ def selected_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) ->
         ThreadError: If one of the named threads does not exist and none may be gone, or the
             checkpointer cannot list its threads.
     """
-    include = selection.include
     for address in _listed(saver, selection):
-        if is_record(address.namespace):
-            continue
-        if include is None or include(address.thread_id):
+        if selection.has_id(address.thread_id) and not is_record(address.namespace):
             yield address
 
 
 def _listed(saver: BaseCheckpointSaver[Any], selection: Selection) -> Iterator[Address]:
-    """All addresses of the selected threads."""
-    listed, ids = store_of(saver).list_addresses, selection.thread_ids
-    if ids is None:
-        yield from listed(saver, None, selection.shard)
+    """The addresses of all threads, or of those that are named."""
+    listed = store_of(saver).list_addresses
+    if selection.thread_ids is None:
+        yield from listed(saver, None)
         return
-    named = [each for each in ids if is_in(selection.shard, each)]
+    named = [each for each in selection.thread_ids if is_in(selection.shard, each)]
     for start in range(0, len(named), _NAMED):
         some = named[start : start + _NAMED]
         found = [*listed(saver, some)]
