@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from threading import get_ident
 from typing import Any, Final, Literal, cast
 
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -169,17 +170,29 @@ def _read(
     saver: BaseCheckpointSaver[Any], address: Address, messages_key: str
 ) -> tuple[StoredHistory, list[str]]:
     """The newest checkpoint, and the classes in it that LangGraph's serializer does not load."""
-    events: list[Mapping[str, Any]] = []
-    unregister = register_serde_event_listener(events.append)
-    try:
+    with classes_not_loaded() as blocked:
         base = StoredHistory.newest(saver, address, messages_key)
-    finally:
-        unregister()
     versions = base.saved.checkpoint["channel_versions"]
     if messages_key not in versions:
         raise unknown_key_error(messages_key, versions)
-    blocked = {f"{e['module']}:{e['name']}" for e in events if e["kind"] == "msgpack_blocked"}
     return base, sorted(blocked)
+
+
+@contextmanager
+def classes_not_loaded() -> Iterator[set[str]]:
+    """The classes that LangGraph's serializer does not load meanwhile, as `module:name`."""
+    own, blocked = get_ident(), set[str]()
+
+    def note(event: Mapping[str, Any]) -> None:
+        # A listener hears of every conversation that the process loads.
+        if get_ident() == own and event["kind"] == "msgpack_blocked":
+            blocked.add(f"{event['module']}:{event['name']}")
+
+    unregister = register_serde_event_listener(cast("Any", note))
+    try:
+        yield blocked
+    finally:
+        unregister()
 
 
 # --- plan --------------------------------------------------------------------------------
