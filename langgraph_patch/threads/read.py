@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from heapq import merge
 from itertools import islice
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
@@ -25,7 +24,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._text import brief, quoted, short
-from langgraph_patch.address import Address
+from langgraph_patch.address import Address, Shard, is_in
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.evidence.claims import is_record
 from langgraph_patch.evidence.superstep import (
@@ -81,25 +80,6 @@ def _config_for(value: object) -> str:
     named = value.get("thread_id") if isinstance(value, Mapping) else value
     is_shown = isinstance(named, str | int) and quoted(named) == repr(named)
     return '{"configurable": {"thread_id": %s}}' % (json.dumps(str(named)) if is_shown else '"..."')
-
-
-Shard: TypeAlias = tuple[int, int]
-"""A share of all threads: the number of the share, from 1 on, and of how many."""
-
-
-def is_in(shard: Shard | None, thread_id: str) -> bool:
-    """Whether a thread is in a share of all threads, which is the same in each version and process.
-
-    Examples:
-        >>> from langgraph_patch.threads.read import is_in
-        >>> [number for number in (1, 2, 3) if is_in((number, 3), "user-1")]
-        [2]
-    """
-    if shard is None:
-        return True
-    number, count = shard
-    digest = hashlib.sha256(thread_id.encode("utf-8", "surrogateescape")).digest()
-    return int.from_bytes(digest[:4]) % count == number - 1
 
 
 @dataclass(frozen=True, slots=True)
