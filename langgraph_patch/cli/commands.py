@@ -25,8 +25,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from rich.console import Console, Group
 from rich.text import Text
 
-from langgraph_patch import __version__, threads, view
-from langgraph_patch._text import brief, quoted, short, visible
+from langgraph_patch import threads, view
+from langgraph_patch._text import brief, quoted, short
 from langgraph_patch.address import Address
 from langgraph_patch.cli import output
 from langgraph_patch.errors import OptionError, PatchError
@@ -171,9 +171,7 @@ def show(options: Namespace) -> int:
             history = _history(saver, report, options.messages_key)
             shown.append(view.report_view(values, history, whole=options.all))
     output.has_histories(counts, options)
-    if options.html is not None:
-        _write_page(options, shown)
-    elif not options.json:
+    if not options.json:
         output.print_view(Group(*shown))
     return output.exit_code(counts, options)
 
@@ -185,19 +183,6 @@ def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key
     address = Address(report.thread_id, report.namespace)
     messages = StoredHistory.newest(saver, address, messages_key).messages()
     return [json_value(each) for each in messages or ()]
-
-
-def _write_page(options: Namespace, shown: Sequence[Group]) -> None:
-    """Write a page; never overwrite a file."""
-    when = f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC} by langgraph-patch {__version__}"
-    footer = Text(visible(f"Database {output.database_name(options.database)}, read on {when}"))
-    try:
-        with Path(options.html).open("x", encoding="utf-8") as file:  # it follows no link
-            title = f"{options.ids[0]} in {output.database_name(options.database)}"
-            file.write(view.as_html(Group(*shown, footer), title))
-    except (OSError, ValueError) as error:  # ValueError: a null character
-        raise OptionError(f"--html {options.html!r} cannot be written: {error}.") from error
-    output.tell(options, f"wrote {options.html!r}.")
 
 
 # --- repair and undo ---------------------------------------------------------------------

@@ -129,7 +129,6 @@ def _add_show(add: Callable[..., Any]) -> None:
         "ids", nargs=1, metavar="THREAD", help="the id of the thread; behind -- if it begins with -"
     )
     add("--all", action="store_true", help="show all of each message, and unchanged messages too")
-    add("--html", metavar="FILE", help="write an HTML page instead")
 
 
 def _add_write(add: Callable[..., Any]) -> None:

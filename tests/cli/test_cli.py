@@ -592,35 +592,6 @@ def test_hostile_text_is_shown_as_text(cli, tmp_path):
         assert tabs <= {0, 3, 4}
 
 
-def test_show_writes_a_page(cli, path, tmp_path):
-    """`--html` writes one page in the place of the table; it names its source."""
-    file, other = tmp_path / "page.html", tmp_path / "other.html"
-    code, out, err = cli("show", path, "broken", "--html", file)
-    assert (code, out) == (1, "")
-    assert err.startswith(f"langgraph-patch: wrote {str(file)!r}.\n")
-    assert "[tool c1] recovered" in file.read_text()
-    assert "Database " in file.read_text()
-    code, out, _ = cli("show", path, "paused", "--html", other, "--json")
-    assert (code, json.loads(out)["status"]) == (0, "paused")
-    assert "wire 5?" in other.read_text()
-
-
-def test_a_page_replaces_nothing(cli, path, tmp_path):
-    """Not the database, not another file or page, no link, no folder (fault C1)."""
-    other, link, page = tmp_path / "notes.txt", tmp_path / "link.html", tmp_path / "page.html"
-    other.write_text("mine")
-    cli("show", path, "broken", "--html", page)
-    link.symlink_to(page)
-    written, before = page.read_bytes(), rows_of(path)
-    places = (path, other, page, link, tmp_path, "", "/no/such/x.html", "/dev/null", "a\0b")
-    for target in places:
-        code, out, err = cli("show", path, "broken", "--html", target)
-        assert (code, out, err.count("\n")) == (2, "", 1), target
-        assert "cannot be written" in err
-    assert rows_of(path) == before
-    assert (other.read_text(), page.read_bytes(), link.is_symlink()) == ("mine", written, True)
-
-
 # --- repair ------------------------------------------------------------------------------
 
 
