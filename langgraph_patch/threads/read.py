@@ -224,18 +224,23 @@ def _newest_of(
 ) -> Iterator[tuple[Address, storage.Loader]]:
     """The histories that later runs read, each with what loads its newest checkpoint.
 
-    Where a database is over a network, the newest checkpoints of some histories come at once.
+    Where a database is over a network, the newest checkpoints of some histories come at once: of
+    fewer if they are large, because what is not held is read a second time.
     """
     histories = (a for a in addresses if storage.task_of_namespace(a.namespace) is None)
     read_newest = getattr(store_of(saver), "read_newest", None)
-    while some := [*islice(histories, _BATCH if read_newest else 1)]:
+    size = _BATCH if read_newest else 1
+    while some := [*islice(histories, size)]:
         found: dict[Address, storage.Loader] = read_newest(saver, some) if read_newest else {}
+        if read_newest:
+            is_whole = len(found) == len(some)
+            size = min(_BATCH, size + size // 4 + 1) if is_whole else max(1, len(found))
         for address in some:
             yield address, found.pop(address, partial(storage.load_newest, address))
 
 
 _BATCH = 64
-"""How many newest checkpoints are read at once, and so are in memory."""
+"""How many newest checkpoints are read at once at most."""
 
 
 # --- a stored history --------------------------------------------------------------------------
