@@ -31,7 +31,7 @@ from langgraph_patch import view
 from langgraph_patch._text import may_hold_password, one_line, say
 from langgraph_patch.errors import OptionError, chain_of
 from langgraph_patch.history.findings import CAUSES
-from langgraph_patch.threads.repair import WRITTEN
+from langgraph_patch.threads.repair import STOPPED_RUN, WRITTEN
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 
 _T = TypeVar("_T")
@@ -229,36 +229,45 @@ class Counts:
         states: By their status, or by the outcome of their repair.
         kinds: By the kinds of changes that repair them; a history counts once for each.
         with_key: Those that have the state key.
+        asking: Those that wait for a human.
         paused_with_damage: Those that wait, with damage that the answer does not repair.
         beyond_limit: Those that are left to the next command.
         oldest_pause: For how many seconds one has waited at most.
         first_damaged: The id of the first damaged thread.
+        first_stopped: The id of the first thread that is paused and asks nothing.
     """
 
     states: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     with_key: int = 0
+    asking: int = 0
     paused_with_damage: int = 0
     beyond_limit: int = 0
     oldest_pause: float = 0.0
     first_damaged: str | None = None
+    first_stopped: str | None = None
 
     def add(self, result: ThreadReport | ThreadRepair) -> None:
         """Count one history."""
-        if result.patch:
+        report = result if isinstance(result, ThreadReport) else None
+        state = result.status if isinstance(result, ThreadReport) else result.outcome
+        self.states[state] += 1
+        if result.patch and state != "paused":
             signs = [(each.kind, each.cause, each.defect) for each in result.patch.changes]
             self.kinds.update({str(sign) for each in signs for sign in each if sign in _DAMAGE})
-        if isinstance(result, ThreadRepair):
-            self.states[result.outcome] += 1
-            return
-        self.states[result.status] += 1
-        # A history that is unreadable may have the key.
-        self.with_key += result.messages is not None or result.status == "unreadable"
-        if result.status == "damaged":
-            self.first_damaged = self.first_damaged or result.thread_id
-        if result.status == "paused":
-            self.paused_with_damage += bool(result.defects)
-            self.oldest_pause = max(self.oldest_pause, result.age or 0)
+        if state == "paused":
+            is_asking = STOPPED_RUN not in (result.reason or "")
+            self.asking += is_asking
+            if not is_asking:
+                self.first_stopped = self.first_stopped or result.thread_id
+            if report:
+                self.paused_with_damage += bool(report.defects or report.patch)
+                self.oldest_pause = max(self.oldest_pause, (is_asking and report.age) or 0)
+        if report:
+            # A history that is unreadable may have the key.
+            self.with_key += report.messages is not None or state == "unreadable"
+            if state == "damaged":
+                self.first_damaged = self.first_damaged or result.thread_id
 
 
 def kinds_in_words(counts: Counts) -> str:
@@ -276,15 +285,17 @@ def summary(counts: Counts) -> str:
     """
     if not counts.with_key:
         return ""
-    damaged, pauses = counts.states["damaged"], counts.states["paused"]
+    damaged, stopped = counts.states["damaged"], counts.states["paused"] - counts.asking
     are = "is" if damaged == 1 else "are"
     parts = [f"{damaged:,} of {counts.states.total():,} histories {are} damaged"]
     if kinds := kinds_in_words(counts):
         parts[0] += f": {kinds}"
-    if pauses:
+    if counts.asking:
         age = view.age_in_words(counts.oldest_pause)
-        wait = "waits" if pauses == 1 else "wait"
-        parts.append(f"{pauses:,} {wait} for a human, the oldest for {age}")
+        wait = "waits" if counts.asking == 1 else "wait"
+        parts.append(f"{counts.asking:,} {wait} for a human, the oldest for {age}")
+    if stopped:
+        parts.append(f"{stopped:,} stopped without an error, or at a breakpoint")
     if counts.paused_with_damage:
         parts.append(f"{counts.paused_with_damage:,} waiting with damage")
     if counts.states["unreadable"]:
@@ -328,6 +339,15 @@ _NEXT_OF_UNDO = {
     "planned": "add --apply to undo.",
     "refused": "its line says why; undo deletes only what repair wrote, while nothing follows it.",
 }
+_NEXT_OF_SERVER = {
+    "damaged": "deploy with_patching(graph), and the next message of a thread repairs it; or name "
+    "the database of the server.",
+    "paused": "answer it.",
+}
+_NEXT_OF_STOPPED = (
+    "next for paused without a question: continue it with invoke(None), or deploy "
+    "with_patching(graph), and the next message repairs it"
+)
 _FOLLOWING = {"damaged": "repair", "repaired": "undo"}
 """The command that follows a status or an outcome."""
 
@@ -352,11 +372,19 @@ def has_histories(counts: Counts, options: Namespace) -> bool:
 def exit_code(counts: Counts, options: Namespace) -> int:
     """The exit code for statuses or outcomes; says the next step for each."""
     states = counts.states
-    for state, step in (_NEXT_OF_UNDO if options.command == "undo" else _NEXT).items():
-        if states[state]:
+    is_server = options.database.startswith(("http://", "https://"))
+    steps = _NEXT_OF_UNDO if options.command == "undo" else _NEXT
+    for state, step in (steps | _NEXT_OF_SERVER if is_server else steps).items():
+        if counts.asking if state == "paused" else states[state]:
             following = _FOLLOWING.get(state)
-            command = next_command(options, following) if following else ""
+            command = next_command(options, following) if following and not is_server else ""
             tell(options, f"next for {state}: {step}", command)
+    if counts.first_stopped is not None:
+        command, ends = "", "."
+        if not is_server:
+            command = next_command(options, "repair", [counts.first_stopped])
+            command, ends = f"{command} --on-pause=abandon", "; or, for one thread, plan to end it:"
+        tell(options, f"{_NEXT_OF_STOPPED}{ends}", command)
     if counts.beyond_limit:
         step = "the same command repairs the next ones, once these are written"
         tell(options, f"next for beyond --limit: {step}.")
