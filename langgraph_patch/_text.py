@@ -27,8 +27,13 @@ def short(value: object, limit: int = 200) -> str:
 
 
 def brief(error: BaseException) -> str:
-    """The type and the message of an exception on one line, cut behind 200 characters of it."""
-    return f"{type(error).__name__}: {cut(' '.join(str(error).split()), 201)}"
+    """The type of an exception, and on the same line 200 characters of its text at most.
+
+    A text that may hold a password is left out: a driver may repeat the URI that it was given.
+    """
+    name, text = type(error).__name__, " ".join(str(error).split())
+    is_shown = not may_hold_password(text)
+    return f"{name}: {cut(text, 201)}" if is_shown else f"{name} with a text {NOT_REPEATED}"
 
 
 def quoted(value: object) -> str:
@@ -42,9 +47,15 @@ def quoted(value: object) -> str:
         >>> quoted("threads.db"), quoted("postgresql://bob:s3cret@db/app")
         ("'threads.db'", 'a value that is not repeated here, because it may hold a password,')
     """
-    if _MAY_BE_SECRET.search(repr(value)):
-        return "a value that is not repeated here, because it may hold a password,"
-    return short(value)
+    return f"a value {NOT_REPEATED}," if may_hold_password(repr(value)) else short(value)
+
+
+NOT_REPEATED = "that is not repeated here, because it may hold a password"
+
+
+def may_hold_password(text: str) -> bool:
+    """Whether a text has one of the signs of a URI or of libpq's `password=...`."""
+    return bool(_MAY_BE_SECRET.search(text))
 
 
 # Control, format (such as a change of direction), half a character, line and paragraph breaks.
@@ -81,49 +92,15 @@ def labelled(value: object, separator: str = ": ") -> str:
     return f"<{text}>"
 
 
-_SECRETS = (
-    re.compile(r"(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)", re.IGNORECASE),
-    re.compile(r"(postgres[a-z0-9+.-]*:/+)[^\s'\"/][^\s'\"]*", re.IGNORECASE),
-)
-_WORD = re.compile(r"[^\s'\"]*")
-
-
-def masked(text: str) -> str:
-    """`text` without the passwords of URIs and of libpq's `password=...`, in linear time.
-
-    Examples:
-        >>> from langgraph_patch._text import masked
-        >>> masked("not postgresql://bob:s3cr3t@db/x and not host=db password='s 3' user=bob")
-        'not postgresql://*** and not host=db password=*** user=bob'
-    """
-    start, end = text.find("://"), text.rfind("@")
-    if 0 <= start < end:  # a password may hold blanks and quotes
-        text = f"{text[: start + 3]}***{text[_end_of_word(text, end) :]}"
-    for secret in _SECRETS:
-        text = secret.sub(r"\1***", text)
-    return _WORD.sub(lambda word: _without_user(word[0]), text)
-
-
-def _end_of_word(text: str, start: int) -> int:
-    found = _WORD.match(text, start)
-    return found.end() if found else start
-
-
-def _without_user(word: str) -> str:
-    """A word without what begins with `user:password@`."""
-    colon = word.find(":", 0, max(word.rfind("@"), 0))
-    return word if colon < 0 else f"{word[: word.rfind('/', 0, colon) + 1]}***"
-
-
 def say(text: str, command: str = "") -> None:
-    """Print one line to standard error, without passwords; a terminal breaks it between words.
+    """Print one line to standard error; a terminal breaks it between words.
 
     Args:
-        text: The text.
+        text: The text, without a password.
         command: A command without a password at its end. A terminal shows it on a line of its own,
             so that it can be copied. Default: none.
     """
-    line, space = f"langgraph-patch: {one_line(masked(text))}", " "
+    line, space = f"langgraph-patch: {one_line(text)}", " "
     if sys.stderr.isatty():
         width, space = max(40, shutil.get_terminal_size().columns), "\n  "
         line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)

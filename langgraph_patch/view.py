@@ -1,4 +1,4 @@
-"""Show patches, reports and repairs as tables: in a terminal, in a notebook, as an HTML page.
+"""Show patches, reports and repairs as tables: in a terminal and in a notebook.
 
 The tables take `to_dict()` values. They are tables of rich, which the extra `cli` requires; HTML is
 an export of the same tables. Without rich, a notebook shows the text of a value.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import html
 import json
-import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -170,7 +169,6 @@ def compact(value: object) -> str:
 try:
     from rich.console import Console, Group, RenderableType
     from rich.table import Table
-    from rich.terminal_theme import DIMMED_MONOKAI
     from rich.text import Text
 except ModuleNotFoundError:
     HAS_RICH = False
@@ -423,63 +421,7 @@ def _drawn(cell: Cell | None, limit: int) -> RenderableType:
     return grid
 
 
-# --- HTML --------------------------------------------------------------------------------
-
-_PAGE = """\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ margin: 1rem; color: #000000; background: #ffffff }}
-pre {{ font: 13px/1.45 ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace }}
-.wide {{ overflow-x: auto }}
-.narrow {{ display: none; margin: 0; font-size: 3.1vw }}
-{light}
-@media (prefers-color-scheme: dark) {{
-body {{ color: #d9dde3; background: #15181d }}
-{dark}
-}}
-@media (max-width: 46rem) {{
-body {{ margin: 0.5rem }} .wide {{ display: none }} .narrow {{ display: block }}
-}}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
-_WIDTHS = {"wide": 120, "narrow": 50}
-"""The columns of a table on a screen and on a phone, which shows the one that fits."""
-
-
-def as_html(view: RenderableType, title: str) -> str:
-    """A table as a page for light and dark screens and for phones; it runs and loads nothing.
-
-    Args:
-        view: The table.
-        title: The title of the page.
-    """
-    light, dark, body = "", "", ""
-    for name, width in _WIDTHS.items():
-        console = Console(record=True, file=StringIO(), width=width, force_jupyter=False)
-        console.print(view)
-        code, bright, dim = (
-            console.export_html(code_format=form, theme=theme, clear=False)
-            for form, theme in (
-                ("{code}", None),
-                ("{stylesheet}", None),
-                ("{stylesheet}", DIMMED_MONOKAI),
-            )
-        )
-        body += f'<pre class="{name}">{code}</pre>\n'
-        light += re.sub(r"^", f".{name} ", bright, flags=re.MULTILINE) + "\n"
-        dark += re.sub(r"^", f".{name} ", dim, flags=re.MULTILINE) + "\n"
-    return _PAGE.format(title=html.escape(one_line(title)), light=light, dark=dark, body=body)
-
+# --- notebooks --------------------------------------------------------------------------------
 
 _FRAGMENT = (
     '<pre style="color: {foreground}; background: {background}; padding: 0.5em; '

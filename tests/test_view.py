@@ -225,10 +225,10 @@ def tags_in(page):
 
 def test_hostile_text_is_shown_as_text():
     """In a content, an id or a name: no tag, attribute, raw control character or markup."""
-    plain = [tags_in(view.as_html(table, "x")) for table in views_of("x")]
+    plain = [tags_in(view.notebook_html(table)) for table in views_of("x")]
     for hostile in HOSTILE:
         for table, tags in zip(views_of(hostile), plain, strict=True):
-            shown = view.as_html(table, hostile)
+            shown = view.notebook_html(table)
             assert tags_in(shown) == tags
             assert not RAW.search(shown)
             shown.encode()
@@ -241,30 +241,3 @@ def test_text_of_any_script_is_shown_as_it_is():
     text = "好 é \\ 👨\u200d👩\u200c\tx\n"
     assert view.visible(text) == text
     assert view.visible("\u2028\u200b") == "\\u2028\\u200b"
-
-
-def test_a_page_loads_and_runs_nothing():
-    """A page has its style in it, and no script, link or picture."""
-    shown = view.as_html(view.patch_view(patch_messages([CALL]).to_dict()), "a <thread>")
-    tags = "html head meta title style body pre span"
-    assert set(re.findall(r"<(\w+)", shown)) == set(tags.split())
-    assert "AS IT IS" in shown
-    assert not re.search(r"http|url\(|import", shown)
-    assert "<title>a &lt;thread&gt;</title>" in shown
-    assert 'name="viewport"' in shown
-
-
-def test_a_page_is_for_every_screen():
-    """Both widths have all of the text, and both colour schemes have all of the classes."""
-    shown = view.as_html(view.patch_view(patch_messages([CALL]).to_dict()), "t")
-    light, dark = (
-        set(re.findall(r"^\.(\w+ \.r\d+) ", part, re.MULTILINE))
-        for part in shown.split("@media")[:2]
-    )
-    assert light == dark != set()
-    wide, narrow = re.findall(r"<pre class=.*?</pre>", shown, re.DOTALL)
-    for part, name, columns in ((wide, "wide", 120), (narrow, "narrow", 50)):
-        assert {f"{name} .{used}" for used in re.findall(r'class="(r\d+)"', part)} <= light
-        text = re.sub("<[^>]*>", "", part)
-        assert max(map(len, text.splitlines())) <= columns
-        assert "inserted" in text

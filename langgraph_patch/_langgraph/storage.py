@@ -309,7 +309,7 @@ def newest_of_postgres(saver: Any, addresses: Sequence[Address]) -> dict[Address
 
     LangGraph reads them one by one. This takes the statement and the way from a row to a checkpoint
     of the saver itself; if they are gone, it finds nothing. A checkpoint of a format that LangGraph
-    migrates is left out.
+    migrates is left out, and so are those behind the first 64 MB.
 
     Args:
         saver: A `PostgresSaver`.
@@ -324,17 +324,33 @@ def newest_of_postgres(saver: Any, addresses: Sequence[Address]) -> dict[Address
     if not (is_known and callable(getattr(saver, "_load_checkpoint_tuple", None))):
         return {}
     keys = [[a.thread_id for a in addresses], [a.namespace for a in addresses]]
-    found = dict[Address, Loader]()
+    found, free = dict[Address, Loader](), _HELD
     with postgres_cursor(saver) as cursor:
-        cursor.execute(f"{select} {_NEWEST}", keys, binary=True)
-        names = [column.name for column in cursor.description]
-        for values in cursor:
+        if cursor.connection.pgconn.pipeline_status:  # it streams nothing: each is read alone
+            return {}
+        # Row by row: a result that is read as a whole is in memory whatever its size.
+        for values in cursor.stream(f"{select} {_NEWEST}", keys, binary=True):
+            names = [column.name for column in cursor.description]
             row = values if isinstance(values, Mapping) else dict(zip(names, values, strict=True))
             with suppress(Exception):  # any: what is stored may have no format
-                if row["checkpoint"]["v"] >= _NOT_MIGRATED:
+                size = _size_of(row)
+                if row["checkpoint"]["v"] >= _NOT_MIGRATED and (size <= free or not found):
                     address = Address(row["thread_id"], row["checkpoint_ns"])
                     found[address] = partial(_load_row, address, row)
+                    free -= size
     return found
+
+
+_HELD = 64_000_000
+"""How many bytes of checkpoints are held at once."""
+
+
+def _size_of(row: Mapping[str, Any]) -> int:
+    """The bytes of the values in a row: of the blobs, and of the texts beside them."""
+    blobs = (*(row["channel_values"] or ()), *(row["pending_writes"] or ()))
+    texts = row["checkpoint"].get("channel_values") or {}
+    inline = sum(len(each) for each in texts.values() if isinstance(each, str))
+    return inline + sum(len(part) for blob in blobs for part in blob if part is not None)
 
 
 def _load_row(address: Address, row: Mapping[str, Any], saver: Any) -> CheckpointTuple | None:

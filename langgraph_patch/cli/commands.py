@@ -25,8 +25,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from rich.console import Console, Group
 from rich.text import Text
 
-from langgraph_patch import __version__, threads, view
-from langgraph_patch._text import brief, quoted, visible
+from langgraph_patch import threads, view
+from langgraph_patch._text import brief, quoted, short
 from langgraph_patch.address import Address
 from langgraph_patch.cli import output
 from langgraph_patch.errors import OptionError, PatchError
@@ -104,7 +104,7 @@ def _selection(options: Namespace) -> Selection:
     is_named = bool(options.ids) or "-" in options.thread
     if ids and globs and not any(fnmatchcase(name, glob) for name in ids for glob in globs):
         raise OptionError(
-            f"--thread {quoted(globs[0])} matches none of the ids, such as {quoted(ids[0])}: with "
+            f"--thread {short(globs[0])} matches none of the ids, such as {short(ids[0])}: with "
             f"ids and --thread, what is in both is selected. Name all as ids, or repeat --thread."
         )
     return Selection(
@@ -171,9 +171,7 @@ def show(options: Namespace) -> int:
             history = _history(saver, report, options.messages_key)
             shown.append(view.report_view(values, history, whole=options.all))
     output.has_histories(counts, options)
-    if options.html is not None:
-        _write_page(options, shown)
-    elif not options.json:
+    if not options.json:
         output.print_view(Group(*shown))
     return output.exit_code(counts, options)
 
@@ -187,41 +185,29 @@ def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key
     return [json_value(each) for each in messages or ()]
 
 
-def _write_page(options: Namespace, shown: Sequence[Group]) -> None:
-    """Write a page; never overwrite a file."""
-    when = f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC} by langgraph-patch {__version__}"
-    footer = Text(visible(f"Database {output.database_name(options.database)}, read on {when}"))
-    try:
-        with Path(options.html).open("x", encoding="utf-8") as file:  # it follows no link
-            title = f"{options.ids[0]} in {output.database_name(options.database)}"
-            file.write(view.as_html(Group(*shown, footer), title))
-    except (OSError, ValueError) as error:  # ValueError: a null character
-        raise OptionError(f"--html {options.html!r} cannot be written: {error}.") from error
-    output.tell(options, f"wrote {options.html!r}.")
-
-
 # --- repair and undo ---------------------------------------------------------------------
 
 
 def repair(options: Namespace) -> int:
-    """Repair the selected threads, or plan it without `--apply`."""
+    """Repair the selected threads while they are read, or plan it without `--apply`."""
     _check_selected(options)
     counts, outcomes, plans = output.Counts(), output.Counts(), output.Counts()
     with _open(options, write=options.apply) as saver:
         checked_saver(saver, write=True)
         reports = _reports(saver, counts, options, search=False)
-        todo = [report for report in reports if report.status != "healthy"]
-        if not output.has_histories(counts, options):
-            return output.CLEAN
+        todo: Iterable[ThreadReport] = filter(_may_be_repaired, reports)
         if options.apply and not options.yes:
-            deque(_repairs(saver, todo, options, plans, dry_run=True), maxlen=0)
+            found = [*todo]  # what a human is asked about is what is written
+            deque(_repairs(saver, output.each_of(options, found, "planned"), options, plans), 0)
             if not _is_confirmed(options, plans, "write {} to"):
                 output.tell(options, "nothing was written.")
                 return output.DAMAGED
-        outcomes.states["healthy"] += counts.states["healthy"]
+            todo = output.each_of(options, found, "done")
         results = _repairs(saver, todo, options, outcomes, dry_run=not options.apply)
         shown = (each for each in results if each.outcome != "healthy")
-        output.print_threads(options, shown, lambda: _total(outcomes, options, "written"))
+        output.print_threads(options, shown, lambda: _total_of_repair(counts, outcomes, options))
+    if not output.has_histories(counts, options):
+        return output.CLEAN
     if outcomes.states["paused"]:
         outcomes.paused_with_damage = counts.paused_with_damage
     return output.exit_code(outcomes, options)
@@ -259,6 +245,18 @@ def _check_selected(options: Namespace) -> None:
         raise OptionError(f"name threads, select them with {by}, or --all.")
 
 
+def _may_be_repaired(report: ThreadReport) -> bool:
+    """Whether a repair looks at a history: not if it is healthy, or a graph without messages."""
+    has_key = report.messages is not None or report.status == "unreadable"
+    return has_key and report.status != "healthy"
+
+
+def _total_of_repair(counts: output.Counts, outcomes: output.Counts, options: Namespace) -> str:
+    """The totals of a repair, with what a scan found healthy; empty if it found no history."""
+    outcomes.states["healthy"] += counts.states["healthy"]
+    return _total(outcomes, options, "written") if counts.with_key else ""
+
+
 def _total(outcomes: output.Counts, options: Namespace, what: str, none: str = "") -> str:
     """The totals of a repair or an undo, and whether anything was done."""
     text = output.outcomes_in_words(outcomes) or none or "no thread was finished"
@@ -271,10 +269,10 @@ def _repairs(
     options: Namespace,
     outcomes: output.Counts,
     *,
-    dry_run: bool,
+    dry_run: bool = True,
 ) -> Iterator[ThreadRepair]:
     """Repair each history, up to `--limit`, and count the outcomes."""
-    for report in output.each_of(options, todo, "planned" if dry_run else "done"):
+    for report in todo:
         is_full = outcomes.states["repaired"] + outcomes.states["planned"] == options.limit
         if is_full and _is_changed(report, options):
             outcomes.beyond_limit += 1

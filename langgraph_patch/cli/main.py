@@ -41,7 +41,7 @@ from io import TextIOWrapper
 from typing import Any, NoReturn, cast
 
 from langgraph_patch import __version__, view
-from langgraph_patch._text import brief, masked, quoted, say
+from langgraph_patch._text import NOT_REPEATED, brief, may_hold_password, quoted, say
 from langgraph_patch.errors import PatchError, is_interrupt
 
 _EPILOG = "".join((__doc__ or "").partition("DB is one of:")[1:])
@@ -53,10 +53,9 @@ _BAD, _STOPPED, _CLOSED = 2, 130, 141  # the last two as a shell reports Ctrl-C 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        # Whatever has one of these signs may hold a password.
-        text = masked(message)
-        shown = re.sub(r"\S*(?:@|://|password\s*=)\S*", "***", text, flags=re.IGNORECASE)
-        say(f"{shown} (see {self.prog} --help)")
+        if may_hold_password(message):
+            message = f"{message.partition(': ')[0]}: one {NOT_REPEATED}"
+        say(f"{message} (see {self.prog} --help)")
         self.exit(_BAD)
 
 
@@ -130,7 +129,6 @@ def _add_show(add: Callable[..., Any]) -> None:
         "ids", nargs=1, metavar="THREAD", help="the id of the thread; behind -- if it begins with -"
     )
     add("--all", action="store_true", help="show all of each message, and unchanged messages too")
-    add("--html", metavar="FILE", help="write an HTML page instead")
 
 
 def _add_write(add: Callable[..., Any]) -> None:
@@ -188,16 +186,6 @@ class _Database(argparse.Action):
         if not location:
             text = f"{quoted(named)} is empty: expected the name of a database"
             raise argparse.ArgumentError(self, text)
-        # Said before LangGraph is imported. Whatever has one of these signs may be a URI.
-        if not set(":=@") & set(location):
-            try:
-                os.stat(location)  # noqa: PTH116 - a path may be of any form
-            except PermissionError as error:
-                text = f"{quoted(location)}: this user may not enter its directory"
-                raise argparse.ArgumentError(self, text) from error
-            except (OSError, ValueError) as error:
-                text = f"{quoted(location)}: there is no such file"
-                raise argparse.ArgumentError(self, text) from error
         namespace.database, namespace.named = location, named
 
 
@@ -272,7 +260,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _STOPPED
         if options.debug:
             raise
-        is_expected = isinstance(error, PatchError | OSError)
+        is_own = isinstance(error, PatchError)
+        is_expected = is_own or (isinstance(error, OSError) and not may_hold_password(str(error)))
         text = str(error) if is_expected else f"{brief(error)} (see --debug)."
         say(f"{text}{output.notes_of(error)}")
         return _BAD

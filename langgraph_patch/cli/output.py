@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from traceback import walk_stack
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -29,11 +28,11 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from langgraph_patch import view
-from langgraph_patch._text import masked, one_line, say
+from langgraph_patch._text import may_hold_password, one_line, say
 from langgraph_patch.errors import OptionError, chain_of
 from langgraph_patch.history.findings import CAUSES
+from langgraph_patch.threads.repair import STOPPED_RUN, WRITTEN
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
-from langgraph_patch.threads.stores.other import is_loading
 
 _T = TypeVar("_T")
 
@@ -153,27 +152,19 @@ def _progress(options: Namespace, what: str) -> Iterator[Callable[[], object]]:
         yield partial(bar.advance, bar.add_task(what, total=None))
 
 
-_AGAIN_SECONDS = 0.01
-
-
 @contextmanager
 def _ctrl_c_waits() -> Iterator[Callable[[], None]]:
     """Note Ctrl-C until it is asked for, so that the thread at hand is done.
 
-    A second Ctrl-C is raised where it comes, unless a row is being loaded: msgpack would lose it,
-    and the row would be read as another one. It comes again then, until the row is loaded.
+    A second Ctrl-C ends the process, as a kill does: raised here, it could be lost in msgpack.
     """
-    pressed, timers = list[int](), list[threading.Timer]()
+    pressed = list[int]()
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def note(number: int, _: FrameType | None) -> None:
         pressed.append(number)
-        if len(pressed) == 1:
-            say("stopping when this thread is done; press Ctrl-C again not to wait.")
-        elif is_loading(each for each, _ in walk_stack(frame)):
-            timers[:] = [threading.Timer(_AGAIN_SECONDS, signal.raise_signal, [number])]
-            timers[0].start()
-        else:
-            raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        Console(stderr=True).show_cursor()  # a bar has hidden it, and may not show it again
+        say("stopping when this thread is done; press Ctrl-C again not to wait.")
 
     def check() -> None:
         if pressed:
@@ -186,14 +177,16 @@ def _ctrl_c_waits() -> Iterator[Callable[[], None]]:
     try:
         yield check
     finally:
-        for timer in timers:
-            timer.cancel()
         signal.signal(signal.SIGINT, before)
 
 
 def notes_of(error: BaseException) -> str:
-    """What was noted on an error and its causes, such as a thread that may have been written."""
-    notes = [note for each in chain_of(error) for note in getattr(each, "__notes__", ())]
+    """What was noted on an error and its causes, such as a thread that may have been written.
+
+    A note of another package that may hold a password is left out.
+    """
+    noted = [note for each in chain_of(error) for note in getattr(each, "__notes__", ())]
+    notes = [each for each in noted if each.startswith(WRITTEN) or not may_hold_password(each)]
     return "".join(f" {note}." for note in dict.fromkeys(notes))
 
 
@@ -213,7 +206,9 @@ def database_name(location: str) -> str:
         'postgresql://db.example/app'
     """
     parts = _ADDRESS.fullmatch(location)
-    return parts[1] + parts[2] if parts else masked(location)
+    if parts:
+        return parts[1] + parts[2]
+    return "the database" if may_hold_password(location) else location
 
 
 _DAMAGE: Mapping[Any, str] = {
@@ -234,36 +229,45 @@ class Counts:
         states: By their status, or by the outcome of their repair.
         kinds: By the kinds of changes that repair them; a history counts once for each.
         with_key: Those that have the state key.
+        asking: Those that wait for a human.
         paused_with_damage: Those that wait, with damage that the answer does not repair.
         beyond_limit: Those that are left to the next command.
         oldest_pause: For how many seconds one has waited at most.
         first_damaged: The id of the first damaged thread.
+        first_stopped: The id of the first thread that is paused and asks nothing.
     """
 
     states: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     with_key: int = 0
+    asking: int = 0
     paused_with_damage: int = 0
     beyond_limit: int = 0
     oldest_pause: float = 0.0
     first_damaged: str | None = None
+    first_stopped: str | None = None
 
     def add(self, result: ThreadReport | ThreadRepair) -> None:
         """Count one history."""
-        if result.patch:
+        report = result if isinstance(result, ThreadReport) else None
+        state = result.status if isinstance(result, ThreadReport) else result.outcome
+        self.states[state] += 1
+        if result.patch and state != "paused":
             signs = [(each.kind, each.cause, each.defect) for each in result.patch.changes]
             self.kinds.update({str(sign) for each in signs for sign in each if sign in _DAMAGE})
-        if isinstance(result, ThreadRepair):
-            self.states[result.outcome] += 1
-            return
-        self.states[result.status] += 1
-        # A history that is unreadable may have the key.
-        self.with_key += result.messages is not None or result.status == "unreadable"
-        if result.status == "damaged":
-            self.first_damaged = self.first_damaged or result.thread_id
-        if result.status == "paused":
-            self.paused_with_damage += bool(result.defects)
-            self.oldest_pause = max(self.oldest_pause, result.age or 0)
+        if state == "paused":
+            is_asking = STOPPED_RUN not in (result.reason or "")
+            self.asking += is_asking
+            if not is_asking:
+                self.first_stopped = self.first_stopped or result.thread_id
+            if report:
+                self.paused_with_damage += bool(report.defects or report.patch)
+                self.oldest_pause = max(self.oldest_pause, (is_asking and report.age) or 0)
+        if report:
+            # A history that is unreadable may have the key.
+            self.with_key += report.messages is not None or state == "unreadable"
+            if state == "damaged":
+                self.first_damaged = self.first_damaged or result.thread_id
 
 
 def kinds_in_words(counts: Counts) -> str:
@@ -281,15 +285,17 @@ def summary(counts: Counts) -> str:
     """
     if not counts.with_key:
         return ""
-    damaged, pauses = counts.states["damaged"], counts.states["paused"]
+    damaged, stopped = counts.states["damaged"], counts.states["paused"] - counts.asking
     are = "is" if damaged == 1 else "are"
     parts = [f"{damaged:,} of {counts.states.total():,} histories {are} damaged"]
     if kinds := kinds_in_words(counts):
         parts[0] += f": {kinds}"
-    if pauses:
+    if counts.asking:
         age = view.age_in_words(counts.oldest_pause)
-        wait = "waits" if pauses == 1 else "wait"
-        parts.append(f"{pauses:,} {wait} for a human, the oldest for {age}")
+        wait = "waits" if counts.asking == 1 else "wait"
+        parts.append(f"{counts.asking:,} {wait} for a human, the oldest for {age}")
+    if stopped:
+        parts.append(f"{stopped:,} stopped without an error, or at a breakpoint")
     if counts.paused_with_damage:
         parts.append(f"{counts.paused_with_damage:,} waiting with damage")
     if counts.states["unreadable"]:
@@ -333,6 +339,15 @@ _NEXT_OF_UNDO = {
     "planned": "add --apply to undo.",
     "refused": "its line says why; undo deletes only what repair wrote, while nothing follows it.",
 }
+_NEXT_OF_SERVER = {
+    "damaged": "deploy with_patching(graph), and the next message of a thread repairs it; or name "
+    "the database of the server.",
+    "paused": "answer it.",
+}
+_NEXT_OF_STOPPED = (
+    "next for paused without a question: continue it with invoke(None), or deploy "
+    "with_patching(graph), and the next message repairs it"
+)
 _FOLLOWING = {"damaged": "repair", "repaired": "undo"}
 """The command that follows a status or an outcome."""
 
@@ -357,11 +372,19 @@ def has_histories(counts: Counts, options: Namespace) -> bool:
 def exit_code(counts: Counts, options: Namespace) -> int:
     """The exit code for statuses or outcomes; says the next step for each."""
     states = counts.states
-    for state, step in (_NEXT_OF_UNDO if options.command == "undo" else _NEXT).items():
-        if states[state]:
+    is_server = options.database.startswith(("http://", "https://"))
+    steps = _NEXT_OF_UNDO if options.command == "undo" else _NEXT
+    for state, step in (steps | _NEXT_OF_SERVER if is_server else steps).items():
+        if counts.asking if state == "paused" else states[state]:
             following = _FOLLOWING.get(state)
-            command = next_command(options, following) if following else ""
+            command = next_command(options, following) if following and not is_server else ""
             tell(options, f"next for {state}: {step}", command)
+    if counts.first_stopped is not None:
+        command, ends = "", "."
+        if not is_server:
+            command = next_command(options, "repair", [counts.first_stopped])
+            command, ends = f"{command} --on-pause=abandon", "; or, for one thread, plan to end it:"
+        tell(options, f"{_NEXT_OF_STOPPED}{ends}", command)
     if counts.beyond_limit:
         step = "the same command repairs the next ones, once these are written"
         tell(options, f"next for beyond --limit: {step}.")

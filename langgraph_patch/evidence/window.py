@@ -21,6 +21,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._sansio import IOGenerator, IORequest, method_request
+from langgraph_patch._text import quoted
 from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError, MessagesError
 from langgraph_patch.evidence.superstep import Superstep, Task, fold, superstep_of
@@ -162,9 +163,9 @@ class Reader:
             return (yield request)
         except Exception as error:  # of any checkpointer: unreadable evidence never ends a run
             failed = EvidenceError(
-                f"Thread {address.thread_id!r}: the checkpointer raised {error!r} while the "
-                f"checkpoints of namespace {address.namespace!r} were read. Fix the checkpointer, "
-                f"or set recover=False to repair without it."
+                f"Thread {address.thread_id!r}: the checkpointer raised {quoted(error)} while "
+                f"the checkpoints of namespace {address.namespace!r} were read. Fix the "
+                f"checkpointer, or set recover=False to repair without it."
             )
             failed.__cause__ = error
             if self.required:

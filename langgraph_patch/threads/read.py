@@ -24,7 +24,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._text import brief, quoted, short
-from langgraph_patch.address import Address
+from langgraph_patch.address import Address, Shard, is_in
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.evidence.claims import is_record
 from langgraph_patch.evidence.superstep import (
@@ -36,7 +36,6 @@ from langgraph_patch.evidence.superstep import (
 )
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.threads.stores import check_of_thread, server_of, store_of
-from langgraph_patch.threads.stores.tables import Shard, is_in
 
 _T = TypeVar("_T")
 
@@ -137,6 +136,11 @@ class Selection:
             if self.since.tzinfo is None:
                 object.__setattr__(self, "since", self.since.replace(tzinfo=UTC))
 
+    def has_id(self, thread_id: str) -> bool:
+        """Whether the histories of a thread are read."""
+        is_included = self.include is None or self.include(thread_id)
+        return is_included and is_in(self.shard, thread_id)
+
     def has_time(self, written: datetime | None) -> bool:
         """Whether a history that was written to then is read; also if that is not known."""
         return self.since is None or written is None or written >= self.since
@@ -156,21 +160,18 @@ def selected_addresses(saver: BaseCheckpointSaver[Any], selection: Selection) ->
         ThreadError: If one of the named threads does not exist and none may be gone, or the
             checkpointer cannot list its threads.
     """
-    include = selection.include
     for address in _listed(saver, selection):
-        if is_record(address.namespace):
-            continue
-        if include is None or include(address.thread_id):
+        if selection.has_id(address.thread_id) and not is_record(address.namespace):
             yield address
 
 
 def _listed(saver: BaseCheckpointSaver[Any], selection: Selection) -> Iterator[Address]:
-    """All addresses of the selected threads."""
-    listed, ids = store_of(saver).list_addresses, selection.thread_ids
-    if ids is None:
-        yield from listed(saver, None, selection.shard)
+    """The addresses of all threads, or of those that are named."""
+    listed = store_of(saver).list_addresses
+    if selection.thread_ids is None:
+        yield from listed(saver, None)
         return
-    named = [each for each in ids if is_in(selection.shard, each)]
+    named = [each for each in selection.thread_ids if is_in(selection.shard, each)]
     for start in range(0, len(named), _NAMED):
         some = named[start : start + _NAMED]
         found = [*listed(saver, some)]
@@ -223,18 +224,23 @@ def _newest_of(
 ) -> Iterator[tuple[Address, storage.Loader]]:
     """The histories that later runs read, each with what loads its newest checkpoint.
 
-    Where a database is over a network, the newest checkpoints of some histories come at once.
+    Where a database is over a network, the newest checkpoints of some histories come at once: of
+    fewer if they are large, because what is not held is read a second time.
     """
     histories = (a for a in addresses if storage.task_of_namespace(a.namespace) is None)
     read_newest = getattr(store_of(saver), "read_newest", None)
-    while some := [*islice(histories, _BATCH if read_newest else 1)]:
+    size = _BATCH if read_newest else 1
+    while some := [*islice(histories, size)]:
         found: dict[Address, storage.Loader] = read_newest(saver, some) if read_newest else {}
+        if read_newest:
+            is_whole = len(found) == len(some)
+            size = min(_BATCH, size + size // 4 + 1) if is_whole else max(1, len(found))
         for address in some:
             yield address, found.pop(address, partial(storage.load_newest, address))
 
 
 _BATCH = 64
-"""How many newest checkpoints are read at once, and so are in memory."""
+"""How many newest checkpoints are read at once at most."""
 
 
 # --- a stored history --------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from threading import get_ident
 from typing import Any, Final, Literal, cast
 
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -148,11 +149,12 @@ def repair_thread(
     if reason := base.differs_from(address):
         return result("moved", reason)
     try:
+        _check_asks(base, on_pause)
         _id_after(base)
         patch = plan_repair(base, base.messages() or [], repairer)
-        _check_due(base, patch, on_pause, min_age)
-        _check_safe(base, on_pause, not_loaded)
-        patch, repaired = _stage(base, patch, repairer)
+        _check_due(base, patch, min_age)
+        check_safe(base, on_pause, not_loaded)
+        patch, repaired = stage(base, patch, repairer)
         if not dry_run:
             _put(base, repaired, patch.messages)
     except Stopped as stop:
@@ -169,17 +171,29 @@ def _read(
     saver: BaseCheckpointSaver[Any], address: Address, messages_key: str
 ) -> tuple[StoredHistory, list[str]]:
     """The newest checkpoint, and the classes in it that LangGraph's serializer does not load."""
-    events: list[Mapping[str, Any]] = []
-    unregister = register_serde_event_listener(events.append)
-    try:
+    with classes_not_loaded() as blocked:
         base = StoredHistory.newest(saver, address, messages_key)
-    finally:
-        unregister()
     versions = base.saved.checkpoint["channel_versions"]
     if messages_key not in versions:
         raise unknown_key_error(messages_key, versions)
-    blocked = {f"{e['module']}:{e['name']}" for e in events if e["kind"] == "msgpack_blocked"}
     return base, sorted(blocked)
+
+
+@contextmanager
+def classes_not_loaded() -> Iterator[set[str]]:
+    """The classes that LangGraph's serializer does not load meanwhile, as `module:name`."""
+    own, blocked = get_ident(), set[str]()
+
+    def note(event: Mapping[str, Any]) -> None:
+        # A listener hears of every conversation that the process loads.
+        if get_ident() == own and event["kind"] == "msgpack_blocked":
+            blocked.add(f"{event['module']}:{event['name']}")
+
+    unregister = register_serde_event_listener(cast("Any", note))
+    try:
+        yield blocked
+    finally:
+        unregister()
 
 
 # --- plan --------------------------------------------------------------------------------
@@ -228,14 +242,17 @@ def plan_repair(base: StoredHistory, messages: list[BaseMessage], repairer: Repa
 # --- check -------------------------------------------------------------------------------
 
 
-def _check_due(base: StoredHistory, patch: Patch, on_pause: OnPause, min_age: float) -> None:
-    """Check that there is something to repair, and that it may be written now."""
-    activity = base.activity()
-    if activity == "waiting" and on_pause == "keep":
+def _check_asks(base: StoredHistory, on_pause: OnPause) -> None:
+    """Check that nobody is asked anything, or that the pause is to be ended."""
+    if on_pause == "keep" and base.activity() == "waiting":
         raise Stopped("paused", "it waits for a human: answer it, or abandon the pause")
+
+
+def _check_due(base: StoredHistory, patch: Patch, min_age: float) -> None:
+    """Check that there is something to repair, and that it may be written now."""
     if not changes_history(patch):
         ends = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
-        raise Stopped("paused", ends) if activity else Stopped("healthy")
+        raise Stopped("paused", ends) if base.activity() else Stopped("healthy")
     if (age := age_of(base.written())) < min_age:
         ahead = seconds_ahead(base.written())
         clocks = f" (its time is {ahead:.0f} s ahead of this machine's: one clock is wrong)"
@@ -246,8 +263,17 @@ def _check_due(base: StoredHistory, patch: Patch, on_pause: OnPause, min_age: fl
         )
 
 
-def _check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str]) -> None:
-    """Check that nothing depends on what only the graph of the application knows."""
+def check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str]) -> None:
+    """Check that nothing depends on what only the graph of the application knows.
+
+    Args:
+        base: The checkpoint that has the damaged history.
+        on_pause: As for `repair_thread`.
+        not_loaded: The classes in it that LangGraph's serializer did not load.
+
+    Raises:
+        Stopped: If it is not repaired.
+    """
     if storage.accepted_input(base.saved) is not None:
         raise Refused(
             "a run was stopped before its first superstep: continue it with invoke(None) first"
@@ -268,18 +294,26 @@ def _check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str
         raise Refused(f"finished tasks wrote the state key {named}: {PATCHED} and restores that")
     is_over = ERROR in channels or base.interrupts()
     if on_pause == "keep" and base.starts_tasks() and not is_over:
-        raise Stopped(
-            "paused",
-            f"a run of it was stopped without a recorded error, or it waits at a breakpoint, which "
-            f"only its graph shows: {PATCHED}; or abandon the pause",
-        )
+        raise Stopped("paused", STOPPED_RUN)
+
+
+STOPPED_RUN: Final = (
+    f"a run of it was stopped without a recorded error, or it waits at a breakpoint, which only "
+    f"its graph shows: {PATCHED}; or abandon the pause"
+)
+"""Why a history is left that nobody is asked about."""
 
 
 # --- stage -------------------------------------------------------------------------------
 
 
-def _stage(base: StoredHistory, patch: Patch, repairer: Repairer) -> tuple[Patch, CheckpointTuple]:
+def stage(base: StoredHistory, patch: Patch, repairer: Repairer) -> tuple[Patch, CheckpointTuple]:
     """The patch with what finished tasks wrote, and the checkpoint to write.
+
+    Args:
+        base: The checkpoint that is repaired.
+        patch: The repair of its history.
+        repairer: Has the options of the repair.
 
     Raises:
         Stopped: If it may not be written.
@@ -432,6 +466,10 @@ def _identity(base: StoredHistory) -> tuple[str, list[Any]]:
     return base.checkpoint_id, [write[:2] for write in base.saved.pending_writes or ()]
 
 
+WRITTEN: Final = "May have been written: thread "
+"""How the note on an error begins that came behind the begin of a write."""
+
+
 @contextmanager
 def maybe_written(address: Address) -> Iterator[None]:
     """Note on each error that the thread may have been written before it."""
@@ -440,5 +478,5 @@ def maybe_written(address: Address) -> Iterator[None]:
     except Stopped:
         raise
     except BaseException as error:
-        error.add_note(f"May have been written: thread {address.thread_id!r}")
+        error.add_note(f"{WRITTEN}{address.thread_id!r}")
         raise

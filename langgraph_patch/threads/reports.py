@@ -74,18 +74,18 @@ class ThreadReport(_Result):
         namespace: The namespace of the graph that holds the history; `""` is the root graph.
         status: `healthy`; `damaged`: a model would refuse the history with the next message, or a
             placeholder in it can be replaced; `paused`: the thread waits for a human, and
-            `defects` are those that the human's answer does not repair; or `unreadable`: `reason`
-            says why.
+            `defects` are those that the human's answer does not repair, or it may wait at a
+            breakpoint, as `reason` says; or `unreadable`: `reason` says why.
         checkpoint_id: The id of the newest checkpoint; None if it cannot be read.
         age: The seconds since that checkpoint was written, or None if it cannot be read.
         written: When that was, as a time in UTC (ISO 8601); None if it is not known.
         messages: The number of messages; None if the state has no such key, or cannot be read.
         defects: What is wrong with the history, as the changes that repair it.
         patch: What a repair would do, and the cause of each missing result; None unless the
-            thread is damaged.
+            thread is damaged, or its pause asks nothing.
         reason: Why the thread cannot be read, or an older checkpoint with the causes of missing
-            results. If a task failed behind the answer of a human, or a call that runs once was
-            started: what helps. Otherwise None.
+            results, or why a repair leaves it as it is. If a task failed behind the answer of a
+            human, or a call that runs once was started: what helps. Otherwise None.
         asks: For a paused thread, the value of each interrupt: what the human is asked.
         repaired: Whether `repair_thread` wrote the newest checkpoint, so that `undo_repair` can
             undo it.
@@ -132,9 +132,9 @@ class ThreadRepair(_Result):
         namespace: The namespace of the graph that holds the history; `""` is the root graph.
         outcome: `repaired`; `planned` (a dry run: `patch` is what the repair would do);
             `healthy` (there is nothing to repair); or why nothing was done: `paused` (the thread
-            waits for a human; `on_pause="abandon"` ends that), `young` (a tool may be running;
-            `min_age` is the limit), `moved` (the newest checkpoint is another one than expected) or
-            `refused` (the repair would not be safe).
+            waits for a human, or may wait at a breakpoint; `on_pause="abandon"` ends that), `young`
+            (a tool may be running; `min_age` is the limit), `moved` (the newest checkpoint is
+            another one than expected) or `refused` (the repair would not be safe).
         reason: Why nothing was done; None if the outcome is `repaired`, `planned` or `healthy`.
         patch: The repaired history and the changes; None unless repaired or planned.
         before: The id of the newest checkpoint before the repair, which is still stored.

@@ -6,7 +6,7 @@ database does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
@@ -35,8 +35,8 @@ from langgraph_patch.history.placeholders import is_settled, is_synthetic
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.threads.read import Selection, StoredHistory, age_of, read_each, reason_of
-from langgraph_patch.threads.repair import plan_repair
-from langgraph_patch.threads.reports import ThreadReport
+from langgraph_patch.threads.repair import check_safe, classes_not_loaded, plan_repair, stage
+from langgraph_patch.threads.reports import Stopped, ThreadReport
 from langgraph_patch.threads.stores import (
     check_of_thread,
     checked_saver,
@@ -133,10 +133,12 @@ def scan_selected(
         looked = load(quick) if quick else None
         if looked is not None and _is_healthy(looked, messages_key):
             return _report(StoredHistory(checked, looked, messages_key), address, selection, None)
-        saved = load(checked)
+        with classes_not_loaded() as blocked:
+            saved = load(checked)
         if saved is None:
             return _without_checkpoint(checked, address)
-        return _report(StoredHistory(checked, saved, messages_key), address, selection, repairer)
+        stored = StoredHistory(checked, saved, messages_key)
+        return _report(stored, address, selection, repairer, sorted(blocked))
 
     return read_each(checked, selection, report, _unreadable)
 
@@ -155,7 +157,11 @@ def _without_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> Th
 
 
 def _report(
-    stored: StoredHistory, address: Address, selection: Selection, repairer: Repairer | None
+    stored: StoredHistory,
+    address: Address,
+    selection: Selection,
+    repairer: Repairer | None,
+    not_loaded: Sequence[str] = (),
 ) -> ThreadReport | None:
     """The report on one history; None if it is older than what is asked for.
 
@@ -164,6 +170,7 @@ def _report(
         address: Its address, as it was listed.
         selection: What is asked for.
         repairer: What finds out its status; None if it is healthy.
+        not_loaded: The classes in it that LangGraph's serializer did not load. Default: none.
     """
     written = stored.written()
     if not selection.has_time(written):
@@ -179,7 +186,9 @@ def _report(
         messages=None if messages is None else len(messages),
         repaired=stored.is_repair(),
     )
-    return _with_status(report, stored, messages or [], repairer) if repairer else report
+    if repairer is None:
+        return report
+    return _with_status(report, stored, messages or [], repairer, not_loaded)
 
 
 def _is_healthy(saved: CheckpointTuple, messages_key: str) -> bool:
@@ -189,7 +198,11 @@ def _is_healthy(saved: CheckpointTuple, messages_key: str) -> bool:
 
 
 def _with_status(
-    report: ThreadReport, stored: StoredHistory, messages: list[BaseMessage], repairer: Repairer
+    report: ThreadReport,
+    stored: StoredHistory,
+    messages: list[BaseMessage],
+    repairer: Repairer,
+    not_loaded: Sequence[str],
 ) -> ThreadReport:
     """The report on a history, with its status, what is wrong with it and what a repair does."""
     activity = stored.activity()
@@ -204,18 +217,32 @@ def _with_status(
         return replace(report, status="paused", defects=defects, asks=asks)
     if reading is None or (activity and not defects):
         return report
-    damaged = replace(report, status="damaged", defects=defects)
-    if not repairer.recover:
-        return damaged
-    try:
-        patch = plan_repair(stored, messages, repairer)
-    except EvidenceError as error:
-        check_of_thread(error)
-        unread = f"its older checkpoints cannot be read: {reason_of(error.__cause__ or error)}"
-        reason = "; ".join(filter(None, (report.reason, unread)))
-        patch = patch_messages(messages)
-        report, damaged = replace(report, reason=reason), replace(damaged, reason=reason)
-    return replace(damaged, patch=patch) if changes_history(patch) else report
+    patch, is_staged = None, repairer.recover and not server_of(stored.saver)
+    if repairer.recover:
+        try:
+            patch = plan_repair(stored, messages, repairer)
+        except EvidenceError as error:
+            check_of_thread(error)
+            unread = f"its older checkpoints cannot be read: {reason_of(error.__cause__ or error)}"
+            report, is_staged = _with_reason(report, unread), False
+            patch = patch_messages(messages)
+        if not changes_history(patch):
+            return report
+    report = replace(report, status="damaged", defects=defects, patch=patch)
+    try:  # what a repair checks too, so that both say the same
+        if not server_of(stored.saver):
+            check_safe(stored, "keep", not_loaded)
+        if patch and is_staged:
+            report = replace(report, patch=stage(stored, patch, repairer)[0])
+    except Stopped as stop:
+        report = _with_reason(report, stop.reason)
+        return replace(report, status="paused") if stop.outcome == "paused" else report
+    return report
+
+
+def _with_reason(report: ThreadReport, reason: str | None) -> ThreadReport:
+    """The report with a reason behind those that it has."""
+    return replace(report, reason="; ".join(filter(None, (report.reason, reason))))
 
 
 def _after_answer(stored: StoredHistory, namespace: str) -> str | None:

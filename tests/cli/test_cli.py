@@ -8,16 +8,19 @@ import shutil
 import signal
 import sqlite3
 import sys
-import time
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
+from subprocess import PIPE, Popen
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import StateGraph
+from langgraph.types import interrupt
 from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 import langgraph_patch
 from kit import calls
@@ -26,7 +29,6 @@ from langgraph_patch.cli import commands, main, output
 from langgraph_patch.cli.output import Counts, database_name, next_command, summary
 from langgraph_patch.history.findings import Finding
 from langgraph_patch.threads import ThreadReport, open_database, repair_thread, scan_threads
-from langgraph_patch.threads.read import StoredHistory
 from langgraph_patch.threads.scan import scan_selected
 from support.databases import execute, rows_of
 from support.stored_threads import MAIL, WIRE, stored, thread, write
@@ -108,7 +110,7 @@ def outcomes_in(out):
 
 ALL = "repair {db} --all"
 BAD = {
-    "scan /no/such.db": "there is no such file",
+    "scan /no/such.db": "is no file: expected",
     "scan {module}": "file is not a database",
     "scan /": "is no file",
     "": "required",
@@ -177,9 +179,9 @@ def test_a_database_is_named_without_its_password():
         "postgresql://bob:s3cret@db.example/app?sslmode=require": "postgresql://db.example/app",
         "postgresql:///app?service=s3cret": "postgresql:///app",
         "postgresql://[::1]:5432/app": "postgresql://[::1]:5432/app",
-        "postgresql://bob:s3cret/@db/app": "postgresql://***",
-        "postgresql://bob:s3cret#x@db/app": "postgresql://***",
-        "postgresql://bob:s3cret": "postgresql://***",
+        "postgresql://bob:s3cret/@db/app": "the database",
+        "postgresql://bob:s3cret#x@db/app": "the database",
+        "postgresql://bob:s3cret": "the database",
     }
     assert {location: database_name(location) for location in names} == names
 
@@ -198,6 +200,7 @@ SECRET = {
     "https://u:Zx9secret@h": "the environment variable LANGGRAPH_HEADERS",
 }
 """Names of databases with a password, and what is said."""
+URI = "postgresql://u:Zx9secret@h/db"
 
 
 def test_no_password_is_printed(cli, path, monkeypatch):
@@ -210,6 +213,19 @@ def test_no_password_is_printed(cli, path, monkeypatch):
         for each in (name, "env:DBURL"):
             code, out, err = cli("scan", each)
             assert (code, out, "Zx9secret" in err, said in err) == (2, "", False, True), name
+    for name in ("slack:U1@T1", "https://x"):  # the id of a thread is shown
+        assert f"There is no thread {name!r}." in cli("show", path, name)[2]
+        assert f"none of the ids, such as {name!r}" in cli("scan", path, name, "--thread", "x")[2]
+    for error in (ValueError(URI), ConnectionError(URI)):  # of a driver
+        error.add_note(f"it was {URI}")
+        failing = raising(commands.scan_selected, error, "")
+        monkeypatch.setattr(commands, "scan_selected", failing)
+        code, out, err = cli("scan", path)
+        assert (code, out, "Zx9secret" in err, type(error).__name__ in err) == (2, "", False, True)
+    monkeypatch.undo()
+    monkeypatch.setattr(threads, "repair_thread", raising(repair_thread, ValueError(URI), ""))
+    code, out, err = cli("repair", path, "--all", *APPLY)
+    assert (code, "Zx9secret" in out + err, "ValueError with a text" in out) == (3, False, True)
     monkeypatch.setenv("THREADS", path)
     code, out, err = cli("scan", "env:THREADS")
     assert (code, ids_in(out), path in err) == (1, ["broken", "paused"], False)
@@ -426,38 +442,33 @@ def test_a_command_that_ends_early_prints_what_was_done(error, code, cli, path, 
     assert "1 healthy, 1 repaired." in err
 
 
-@pytest.mark.parametrize(
-    "command", [(commands, "scan_selected", "scan"), (threads, "repair_thread", "repair", *APPLY)]
-)
-def test_a_second_ctrl_c_in_a_row_is_not_lost(command, cli, path, monkeypatch):
-    """Msgpack would make of it a row that cannot be read. The command does not wait, nor blame."""
-    module, act, name, *options = command
-    begin, construct, messages = getattr(module, act), AIMessage.__init__, StoredHistory.messages
-    due, pressed = [], []
+SLOW = """
+import time
+from langgraph.checkpoint.memory import InMemorySaver
 
-    def begins(*args, **named):
-        due.extend([signal.SIGINT] * 2)
-        return begin(*args, **named)
+class Slow(InMemorySaver):
+    def list(self, *args, **options):
+        print("reading", flush=True)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            time.sleep(0.01)
 
-    def constructs(self, *args, **named):
-        while due:
-            pressed.append(due.pop())
-            signal.raise_signal(signal.SIGINT)
-        construct(self, *args, **named)
+saver = Slow()
+"""
 
-    def reads(self):
-        while pressed:  # a long search
-            time.sleep(0.001)
-        return messages(self)
 
-    monkeypatch.setattr(module, act, begins)
-    monkeypatch.setattr(AIMessage, "__init__", constructs)
-    monkeypatch.setattr(StoredHistory, "messages", reads)
-    before = rows_of(path)
-    code, out, err = cli(name, path, "broken", *options)
-    assert (code, out, len(pressed)) == (130, "", 2)
-    assert err.splitlines()[-1] == "langgraph-patch: stopped by Ctrl-C."
-    assert rows_of(path) == before
+def test_a_second_ctrl_c_does_not_wait(tmp_path):
+    """It ends the process; the first one waits for the thread at hand."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    command = [sys.executable, "-m", "langgraph_patch", "scan", "saver:slow.py:saver"]
+    pipes = {"stdout": PIPE, "stderr": PIPE, "text": True}
+    with Popen(command, cwd=tmp_path, **pipes) as process:  # noqa: S603 - our command
+        assert process.stdout.readline() == "reading\n"
+        process.send_signal(signal.SIGINT)
+        assert "stopping when this thread is done" in process.stderr.readline()
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == -signal.SIGINT
 
 
 SELECTED = {
@@ -581,35 +592,6 @@ def test_hostile_text_is_shown_as_text(cli, tmp_path):
         assert tabs <= {0, 3, 4}
 
 
-def test_show_writes_a_page(cli, path, tmp_path):
-    """`--html` writes one page in the place of the table; it names its source."""
-    file, other = tmp_path / "page.html", tmp_path / "other.html"
-    code, out, err = cli("show", path, "broken", "--html", file)
-    assert (code, out) == (1, "")
-    assert err.startswith(f"langgraph-patch: wrote {str(file)!r}.\n")
-    assert "[tool c1] recovered" in file.read_text()
-    assert "Database " in file.read_text()
-    code, out, _ = cli("show", path, "paused", "--html", other, "--json")
-    assert (code, json.loads(out)["status"]) == (0, "paused")
-    assert "wire 5?" in other.read_text()
-
-
-def test_a_page_replaces_nothing(cli, path, tmp_path):
-    """Not the database, not another file or page, no link, no folder (fault C1)."""
-    other, link, page = tmp_path / "notes.txt", tmp_path / "link.html", tmp_path / "page.html"
-    other.write_text("mine")
-    cli("show", path, "broken", "--html", page)
-    link.symlink_to(page)
-    written, before = page.read_bytes(), rows_of(path)
-    places = (path, other, page, link, tmp_path, "", "/no/such/x.html", "/dev/null", "a\0b")
-    for target in places:
-        code, out, err = cli("show", path, "broken", "--html", target)
-        assert (code, out, err.count("\n")) == (2, "", 1), target
-        assert "cannot be written" in err
-    assert rows_of(path) == before
-    assert (other.read_text(), page.read_bytes(), link.is_symlink()) == ("mine", written, True)
-
-
 # --- repair ------------------------------------------------------------------------------
 
 
@@ -645,6 +627,30 @@ def test_repair_apply_repairs_and_a_second_scan_is_clean(cli, path):
         paused.resume()
         assert paused.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
         assert paused.desk.did == {"wire 5": 1}
+
+
+def test_each_thread_is_repaired_as_it_is_found(cli, path, monkeypatch):
+    """What fails later ends the command; what was repaired before stays, and is printed."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Counts, "add", raising(Counts.add, DISK_ERROR, "'healthy': healthy"))
+        code, out, err = cli("repair", path, "--all", *APPLY)
+    assert (code, outcomes_in(out), "1 repaired." in err) == (2, {"broken": "repaired"}, True)
+    assert ids_in(cli("scan", path)[1]) == ["paused"]
+
+
+def test_a_graph_without_messages_that_waits_is_not_repaired(cli, path):
+    """It is in the same database; a scan and a repair end with the same code."""
+
+    def ask(_):
+        return {"name": interrupt("name?")}
+
+    form = StateGraph(TypedDict("Form", {"name": str})).add_node("ask", ask)
+    with SqliteSaver.from_conn_string(path) as saver:
+        made = form.set_entry_point("ask").compile(checkpointer=saver)
+        made.invoke({"name": ""}, thread("form"))
+    assert cli("repair", path, "--all", *APPLY, "--on-pause", "abandon")[0] == 0
+    code, out, _ = cli("repair", path, "--all", *APPLY)
+    assert (code, out) == (0, "")
 
 
 def test_a_human_confirms_what_is_written(cli, path, monkeypatch):

@@ -331,6 +331,29 @@ def test_checkpoints_that_are_read_at_once_are_those_of_the_saver(opened, path, 
             assert found[address](own) == own.get_tuple(address.config)
 
 
+@pytest.mark.parametrize("most", [1, 5_000, 64_000_000])
+def test_few_large_checkpoints_are_held_at_once(most, path, saver, monkeypatch):
+    """At most so many bytes, and one; the reports are the same. Smaller batches follow."""
+    for number in range(30):
+        stored("abandoned", saver=saver, thread_id=f"t{number:02}")
+    whole, asked, kept = [str(report) for report in scan_threads(saver)], [], []
+    monkeypatch.setattr(storage, "_HELD", most)
+    read = storage.newest_of_postgres
+
+    def noted(own, addresses):
+        found = read(own, addresses)
+        asked.append(len(addresses))
+        kept.append([storage._size_of(loader.args[1]) for loader in found.values()])  # noqa: SLF001
+        return found
+
+    monkeypatch.setattr(storage, "newest_of_postgres", noted)
+    assert [str(report) for report in scan_threads(saver)] == whole
+    assert all(sum(sizes) <= most or len(sizes) == 1 for sizes in kept)
+    assert asked[0] == 30 or asked[1] < 30
+    assert (sum(map(len, kept)) == 30) == (most > 5_000)
+    assert min(min(sizes) for sizes in kept) > 500
+
+
 @pytest.mark.parametrize("detail", ["SELECT_SQL", "_load_checkpoint_tuple"])
 def test_without_the_private_detail_they_are_read_one_by_one(detail, path, saver, monkeypatch):
     """The same reports."""

@@ -12,7 +12,8 @@ from langgraph.types import Command
 from kit import Agent
 from langgraph_patch import validate_messages
 from langgraph_patch.address import Address
-from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads import ThreadReport, repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads.repair import STOPPED_RUN
 from support.databases import copy_thread, every_row, open_interrupted_saver, open_saver, rows_of
 from support.stored_threads import lines, results, scanned, stored, thread, write
 
@@ -35,6 +36,23 @@ NOW: Any = {"min_age": 0, "on_pause": "abandon"}
 """Repairs threads of any age, also killed ones, which may wait at a breakpoint."""
 
 
+def check_same_judgement(saver: Any, report: ThreadReport) -> str:
+    """A repair of any age does what a scan has said, for the same reason; returns its outcome."""
+    found = repair_thread(saver, report.config, min_age=0, dry_run=True)
+    same = {"healthy": "healthy", "damaged": "planned", "paused": "paused"}
+    if found.outcome == "refused":
+        assert report.status == "damaged"
+        assert (found.reason or "") in (report.reason or "")
+    else:
+        assert found.outcome == same[report.status], report
+    if found.patch:
+        assert report.patch
+        assert found.patch.to_dict() == report.patch.to_dict()
+    if report.status == "paused" and not report.asks:
+        assert (found.reason or "") in (report.reason or "")
+    return found.outcome
+
+
 def check_repair(database: str, saver: Any, case: tuple[str, str, str]) -> None:
     """Scanned, planned, repaired, undone, repaired again, and continued."""
     kind, way, expected = case
@@ -45,8 +63,10 @@ def check_repair(database: str, saver: Any, case: tuple[str, str, str]) -> None:
     history = [m for m in state.values["messages"] if m.type != "tool"]
 
     [report] = scan_threads(saver)
+    check_same_judgement(saver, report)
     planned = repair_thread(saver, made.config, dry_run=True, **NOW)
-    assert str(report) == f"'1': damaged - {expected}"
+    status, last = ("paused", f"; {STOPPED_RUN}") if way == "killed" else ("damaged", "")
+    assert str(report) == f"'1': {status} - {expected}{last}"
     assert str(planned) == f"'1': planned - {expected}"
     assert (planned.after, planned.before) == (None, report.checkpoint_id)
     assert rows_of(database)["1"] == before
@@ -205,7 +225,8 @@ def check_odd_call(saver: Any, shape: str, rows: Any, thread_id: str) -> None:
     made = with_odd_call(shape, saver, thread_id)
     before = rows()
     [report] = scan_threads(saver, thread_ids=[thread_id])
-    assert report.status == "damaged"
+    check_same_judgement(saver, report)
+    assert report.patch
     repair = repair_thread(saver, made.config, **NOW)
     assert (repair.outcome, repair.reason) == ("repaired", None)
     assert scanned(saver, thread_ids=[thread_id]) == [(thread_id, "healthy")]

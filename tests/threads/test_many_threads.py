@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch import open_database, scan_threads
-from langgraph_patch.address import Address
+from langgraph_patch.address import Address, is_in
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads.read import Selection, selected_addresses
 from langgraph_patch.threads.stores import tables
-from langgraph_patch.threads.stores.tables import is_in
 from langgraph_patch.threads.undo import find_repairs
 from support.databases import execute
 from support.stored_threads import stored

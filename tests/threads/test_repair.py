@@ -5,6 +5,8 @@ import copy
 import operator
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
+from threading import Thread
 from typing import Annotated
 
 import pytest
@@ -22,7 +24,14 @@ from langgraph_patch import is_placeholder, validate_messages, with_patching
 from langgraph_patch._langgraph.storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.evidence import recover
-from langgraph_patch.threads import ThreadReport, repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads import (
+    ThreadReport,
+    open_database,
+    repair_thread,
+    scan_threads,
+    undo_repair,
+)
+from langgraph_patch.threads.read import StoredHistory
 from support.databases import rows_of
 from support.stored_threads import (
     ENDED,
@@ -48,6 +57,13 @@ from support.thread_laws import (
 )
 
 ABANDON = {"min_age": 0, "on_pause": "abandon"}
+
+
+@dataclass
+class Who:
+    """A class of an application, in a state."""
+
+    name: str
 
 
 def repaired(target, config=None, **options):
@@ -88,6 +104,25 @@ def test_langgraph_applies_what_finished_tasks_wrote_in_the_same_way(kind, way):
     messages = graph.get_state(thread()).values["messages"]
     assert lines([m for m in messages if not is_placeholder(m)]) == lines(applied)
     assert graph.get_state(thread()).next == ()
+
+
+def test_a_class_of_another_conversation_refuses_no_repair(path, saver, monkeypatch):
+    """That is loaded at the same time, in another thread of the process."""
+    stored("abandoned", saver=saver)
+    changed(saver, channel_values={"who": Who("bob")}, channel_versions={"who": "1"})
+    stored("abandoned", saver=saver, thread_id="2")
+    newest = StoredHistory.newest.__func__
+
+    def meanwhile(cls, saver, *rest):
+        other = Thread(target=saver.get_tuple, args=[thread()])
+        other.start()
+        other.join()
+        return newest(cls, saver, *rest)
+
+    monkeypatch.setattr(StoredHistory, "newest", classmethod(meanwhile))
+    with open_database(path, write=True) as opened:
+        assert repaired(opened)[0] == "refused"
+        assert repaired(opened, thread("2"))[0] == "repaired"
 
 
 def test_what_another_application_keeps_in_the_thread_stays(saver):

@@ -4,7 +4,7 @@ It has a few functions:
 
 - `open_saver(target, serde, *, write)`: a context manager over a checkpointer that executes
   nothing of what is stored, and raises a `StoreError` where the database fails;
-- `list_addresses(saver, thread_ids, shard)`: the addresses of the histories of some threads, or of
+- `list_addresses(saver, thread_ids)`: the addresses of the histories of some threads, or of
   all for None, by thread and namespace; read in pages where the database can list them;
 - `read_newest(saver, addresses)`, of `postgres`: the newest checkpoints of some histories;
 - `delete_checkpoint(saver, address)`: deletes a checkpoint if it is the newest of its history and

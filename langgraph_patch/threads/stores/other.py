@@ -34,19 +34,16 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph_patch._text import brief
 from langgraph_patch.address import Address
 from langgraph_patch.errors import ThreadError, chain_of, is_interrupt
-from langgraph_patch.threads.stores.tables import Shard, is_in
 
 # --- threads -----------------------------------------------------------------------------
 
 
 def list_addresses(
-    saver: BaseCheckpointSaver[Any], thread_ids: Sequence[str] | None, shard: Shard | None = None
+    saver: BaseCheckpointSaver[Any], thread_ids: Sequence[str] | None
 ) -> Iterator[Address]:
     """The addresses of all checkpoints that a checkpointer lists, of some threads or of all."""
     for thread_id in [None] if thread_ids is None else thread_ids:
-        for address in _listed(saver, thread_id):
-            if is_in(shard, address.thread_id):
-                yield address
+        yield from _listed(saver, thread_id)
 
 
 def _listed(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:

@@ -37,7 +37,6 @@ from langgraph_patch._langgraph import storage
 from langgraph_patch._text import brief, cut, short
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, StoreError, ThreadError
-from langgraph_patch.threads.stores.tables import Shard, is_in
 
 _PAGE = 100
 """How many threads are asked for at once."""
@@ -56,12 +55,9 @@ READ_ONLY = (
 )
 
 
-def list_addresses(
-    saver: LangGraphServer, thread_ids: Sequence[str] | None, shard: Shard | None = None
-) -> Iterator[Address]:
+def list_addresses(saver: LangGraphServer, thread_ids: Sequence[str] | None) -> Iterator[Address]:
     """The roots of some threads, or of all; its report tells if there is no such thread."""
-    ids = saver.thread_ids() if thread_ids is None else thread_ids
-    return (Address(each) for each in ids if is_in(shard, each))
+    return map(Address, saver.thread_ids() if thread_ids is None else thread_ids)
 
 
 def is_failure(chain: Sequence[BaseException]) -> bool | None:

@@ -6,35 +6,16 @@ only. So its tables are queried.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from langgraph_patch.address import Address
 from langgraph_patch.errors import ThreadError
 
-Shard: TypeAlias = tuple[int, int]
-"""A share of all threads: the number of the share, from 1 on, and of how many."""
-
 _PAGE = 2_000
 """How many histories are listed by one statement, which takes about 20 ms."""
-
-
-def is_in(shard: Shard | None, thread_id: str) -> bool:
-    """Whether a thread is in a share of all threads, which is the same in each version and process.
-
-    Examples:
-        >>> from langgraph_patch.threads.stores.tables import is_in
-        >>> [number for number in (1, 2, 3) if is_in((number, 3), "user-1")]
-        [2]
-    """
-    if shard is None:
-        return True
-    number, count = shard
-    digest = hashlib.sha256(thread_id.encode("utf-8", "surrogateescape")).digest()
-    return int.from_bytes(digest[:4]) % count == number - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +43,7 @@ class Tables:
     lock: Sequence[tuple[str]]
     cursor: Callable[[Any], Any]
 
-    def list_addresses(
-        self, saver: Any, thread_ids: Sequence[str] | None, shard: Shard | None = None
-    ) -> Iterator[Address]:
+    def list_addresses(self, saver: Any, thread_ids: Sequence[str] | None) -> Iterator[Address]:
         """The addresses of some threads, or of all, in the order of the database.
 
         They are listed in pages by key, while they are read: each page is a short statement, and
@@ -74,27 +53,19 @@ class Tables:
         Args:
             saver: The checkpointer.
             thread_ids: The ids of the threads; None for all.
-            shard: Only the threads of this share. Default: all.
         """
         if thread_ids is not None:
-            ids = [each for each in thread_ids if is_in(shard, each) and _is_text(each)]
-            for start in range(0, len(ids), _PAGE):
-                some = ids[start : start + _PAGE]
-                marks = ", ".join([self.parameter] * len(some))
-                found = self._names(saver, self.named.format(marks), some)
-                yield from sorted(Address(_text(t), _text(n)) for t, n in found)
+            ids = [each for each in thread_ids if _is_text(each)]
+            marks = ", ".join([self.parameter] * len(ids))
+            found = self._names(saver, self.named.format(marks), ids) if ids else []
+            yield from sorted(map(_address, found))
             return
         condition, last = "TRUE", list[Any]()
-        while True:
-            page = self._names(saver, self.page.format(condition, page=_PAGE), last)
-            for stored_id, namespace in page:
-                if is_in(shard, thread_id := _text(stored_id)):
-                    yield Address(thread_id, _text(namespace))
-            if len(page) < _PAGE:
-                break
+        while page := self._names(saver, self.page.format(condition, page=_PAGE), last):
+            yield from map(_address, page)
             condition, last = self.after, [*page[-1]]
-        odd = self._names(saver, self.odd, []) if self.odd else []
-        yield from sorted(Address(_text(t), _text(n)) for t, n in odd if is_in(shard, _text(t)))
+        if self.odd:
+            yield from sorted(map(_address, self._names(saver, self.odd, [])))
 
     def _names(self, saver: Any, statement: str, values: Sequence[Any]) -> list[tuple[Any, Any]]:
         """The thread id and the namespace of each row."""
@@ -133,6 +104,11 @@ AND NOT EXISTS (
 def _is_text(thread_id: str) -> bool:
     """Whether a database can hold such an id: half a character has no bytes."""
     return not any("\ud800" <= character <= "\udfff" for character in thread_id)
+
+
+def _address(names: tuple[Any, Any]) -> Address:
+    thread_id, namespace = names
+    return Address(_text(thread_id), _text(namespace))
 
 
 def _text(value: Any) -> str:
