@@ -37,6 +37,7 @@ if typing.TYPE_CHECKING:
     from langgraph_patch.history.findings import DanglingCall, Evidence, Finding
     from langgraph_patch.history.patch import patch_messages, validate_messages
     from langgraph_patch.history.placeholders import Placeholder, is_placeholder
+    from langgraph_patch.history.plain_form import portable_messages
     from langgraph_patch.history.texts import set_language
     from langgraph_patch.middleware import PatchToolCallsMiddleware as PatchToolCallsMiddleware
     from langgraph_patch.streaming import (
@@ -70,8 +71,9 @@ __all__ = [  # not PatchToolCallsMiddleware: it needs an extra, and `import *` m
     "ThreadRepair", "ThreadReport", "Turn", "UnfinishedError", "afinal_answers", "asplit_stream",
     "final_answers", "first_chunk_checker", "full_stream_checker", "idempotency_key",
     "is_placeholder", "merge_tool_call_chunks", "message_from_stream", "open_database",
-    "patch_messages", "patch_model", "patch_node", "repair_thread", "scan_threads", "set_language",
-    "split_stream", "undo_repair", "validate_messages", "with_patching",
+    "patch_messages", "patch_model", "patch_node", "portable_messages", "repair_thread",
+    "scan_threads", "set_language", "split_stream", "undo_repair", "validate_messages",
+    "with_patching",
 ]  # fmt: skip
 
 __version__ = "0.1.0"  # the version of the distribution: hatchling reads this line
@@ -91,6 +93,7 @@ _MODULES = {
         "history.fields": "PLACEHOLDER_KEY",
         "history.findings": "DanglingCall Evidence Finding",
         "history.patch": "patch_messages validate_messages",
+        "history.plain_form": "portable_messages",
         "history.placeholders": "Placeholder is_placeholder",
         "history.texts": "set_language",
         "middleware": "PatchToolCallsMiddleware",

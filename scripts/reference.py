@@ -62,6 +62,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "idempotency_key",
         "patch_messages",
         "validate_messages",
+        "portable_messages",
         "Patch",
         "Change",
         "is_placeholder",

@@ -8,7 +8,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from langgraph_patch.history.patch import patch_messages
+from typing import Any
+
+from langgraph_patch.history.patch import patch_messages, portable_messages
 from support.damaged import DAMAGED
 from support.wires import WIRES, refusals
 
@@ -47,9 +49,9 @@ cannot build it. "2nd": the model is asked again, with the plain form, and answe
 - Left alone before a refusal: ids, names, and blocks of other providers."""
 
 
-def _refuses(wire: str, histories: list[list], **options: bool) -> bool:
-    """Whether a wire refuses one of these histories, repaired with these options."""
-    repaired = [patch_messages(history, **options).messages for history in histories]
+def _refuses(wire: str, histories: list[list], repair: Any = patch_messages) -> bool:
+    """Whether a wire refuses one of these histories, repaired so."""
+    repaired = [repair(history).messages for history in histories]
     return any(refusals(wire, messages, ours_only=False) for messages in repaired)
 
 
@@ -59,7 +61,7 @@ def cell(wire: str, names: list[str]) -> str:
     before = "400" if any(refusals(wire, each, ours_only=False) for each in broken) else "ok"
     after = "ok"
     if _refuses(wire, broken):
-        after = "400" if _refuses(wire, broken, portable=True) else "2nd"
+        after = "400" if _refuses(wire, broken, portable_messages) else "2nd"
     return "ok" if before == after else f"{before} → {after}"
 
 

@@ -21,7 +21,7 @@ May a request be sent again? Only where that does what a retry of the model woul
 3. No tool, graph or `@task`, no answered `interrupt()`, nothing that has not ended
    (`TruncationGuard.began_more`).
 4. A form that integrations send as the one before is none. An attempt of a retry around a request
-   whose forms were all refused sends it once. A retry inside of it sends each further form once.
+   whose forms were all refused sends it once. A retry inside of it sends each form in each attempt.
 5. What the refused run of a node wrote is dropped, as LangGraph does before it runs a node again.
    What the answered one writes beside the repair stays (`writing`).
 6. The error that is raised stays the application's own. A note speaks of this run only (`refusal`).
@@ -45,12 +45,7 @@ from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import PatchError, note, without_notes
 from langgraph_patch.graph.attempts import Attempts
-from langgraph_patch.graph.guard import (
-    RefusedAgainError,
-    TruncationGuard,
-    guarded,
-    in_charge,
-)
+from langgraph_patch.graph.guard import TruncationGuard, guarded, in_charge
 from langgraph_patch.graph.refusal import carried_by, is_refusal, text_of
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -107,16 +102,11 @@ _NOT_AGAIN = (
 def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | None]]:
     """The output of a request that was not refused, and its guard: the loop of all three places."""
     while True:
-        guard, sent = attempts.guard(), attempts.request.send()
+        guard, sent = attempts.request.guard(), attempts.request.send()
         try:
             output = yield sent if guard is None else guarded(guard, sent)
-        except (Exception, RefusedAgainError) as error:  # noqa: BLE001 - raised below, if it stays
-            failed = yield from _next_form(attempts, _refusal_of(error, guard), guard)
-        except BaseExceptionGroup as group:  # a `TaskGroup` that carries what a guard raised
-            refusal = _refusal_of(group, guard)
-            if refusal is group:
-                raise
-            failed = yield from _next_form(attempts, refusal, guard)
+        except Exception as error:  # noqa: BLE001 - raised below, if it stays
+            failed = yield from _next_form(attempts, error, guard)
         else:
             attempts.has_asked |= guard is not None and guard.has_asked
             if (failed := attempts.misled(guard)) is None:
@@ -124,16 +114,6 @@ def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | Non
                 return output, guard
         if failed is not None:
             raise failed
-
-
-def _refusal_of(error: BaseException, guard: TruncationGuard | None) -> BaseException:
-    """The error of a request; what ended it, if its guard did, also if it is only carried."""
-    ended = [
-        each.refusal
-        for each in carried_by(error)
-        if isinstance(each, RefusedAgainError) and each.guard is guard
-    ]
-    return ended[0] if ended and len(ended) == len(carried_by(error)) else error
 
 
 def _next_form(
@@ -185,7 +165,6 @@ def _with_retried(
     refusal = None
     if guard.errors and attempts.request.returns_all:
         refusal = _refusal_in(attempts.request.message(output), guard)
-    attempts.is_repeated |= refusal is not None
     if refusal is not None and (yield from _next_form(attempts, refusal, guard)) is None:
         try:
             repaired, second = yield from answered(attempts)

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import note
 from langgraph_patch.graph.guard import TruncationGuard
-from langgraph_patch.graph.refusal import is_refusal, refusal_text
+from langgraph_patch.graph.refusal import refusal_text
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.graph.request import (
     Histories,
@@ -108,8 +108,6 @@ class Attempts:
             and none if every form was refused.
         has_asked: Whether a model was asked, as far as callbacks show.
         own_error: What the application raised when its code ran again; None if it raised nothing.
-        is_repeated: Whether the application repeats a refused request: then the first refusal of
-            another form ends it.
     """
 
     def __init__(self, request: Request, *, is_again: bool = False) -> None:
@@ -126,7 +124,7 @@ class Attempts:
         self._open: Mapping[str, tuple[Repairer, Reading]] = {}  # that may be closed
         self._closed: dict[str, Patch] = {}
         self._changes = ""
-        self.has_asked = self.is_repeated = False
+        self.has_asked = False
         self.patches: Mapping[str, Patch] = {}
         self._accepted = self._accepted_before()
         if self._accepted is not None:
@@ -137,13 +135,6 @@ class Attempts:
         """The histories as they are stored, or will be: the request may have another form."""
         repaired = {key: patch.messages for key, patch in self.patches.items()}
         return {**self.first.histories(), **repaired}
-
-    def guard(self) -> TruncationGuard | None:
-        """A guard for the next form."""
-        guard = self.request.guard()
-        if guard is not None and self.is_repeated:
-            guard.ends_when = is_refusal
-        return guard
 
     def _in_turn(self) -> Iterator[Form]:
         if self._accepted is not None:
@@ -197,7 +188,6 @@ class Attempts:
             is_taken = any(map(self._takes, self._forms))
         if is_taken:
             self.request.drop_writes()
-            self.is_repeated |= guard is not None and guard.asked_again
             return None
         if self._changes:
             kept = _RefusedBefore(self._models, self.first.histories(), self._changes)

@@ -67,21 +67,6 @@ def in_charge() -> TruncationGuard | None:
     return guard
 
 
-class RefusedAgainError(BaseException):
-    """Ends a node whose application would only send a refused request again.
-
-    It passes the `except Exception` of retries. `ask` catches it.
-
-    Args:
-        refusal: The refusal.
-        guard: The guard that raises it.
-    """
-
-    def __init__(self, refusal: BaseException, guard: TruncationGuard) -> None:
-        super().__init__()
-        self.refusal, self.guard = refusal, guard
-
-
 class Asked(NamedTuple):
     """What a model run was asked, as callbacks are told it.
 
@@ -124,7 +109,6 @@ class TruncationGuard(BaseCallbackHandler):
         answered: Whether a model below the node gave an answer, or a part of one.
         answered_last: Whether one has, and none has failed since.
         passed_on: Errors that someone nearer to the model has looked at.
-        ends_when: Which errors of model runs end the node at once. Default: none.
     """
 
     run_inline = True
@@ -147,7 +131,6 @@ class TruncationGuard(BaseCallbackHandler):
         self.drops = drops
         self.errors: list[BaseException] = []
         self.passed_on: list[BaseException] = []
-        self.ends_when: Callable[[BaseException], bool] = lambda _: False
         self.ignore_agent = self.ignore_chain = drops  # the node is not run again: no need to know
         self._runs: dict[UUID, StreamedCalls] = {}
         self.unfinished = Unfinished()
@@ -285,8 +268,6 @@ class TruncationGuard(BaseCallbackHandler):
         self._open.discard(run_id)
         self.errors.append(error)
         self._ended(run_id, failed=True)
-        if run is not None and self.ends_when(error):
-            raise RefusedAgainError(error, self)
 
     def corrected(self, output: Any, keys: Collection[str]) -> Any:
         """The output of the node, with the messages corrected that it merged itself."""
@@ -367,12 +348,6 @@ class TruncationGuard(BaseCallbackHandler):
         asked = chain.from_iterable(each.messages for each in self._asked.values())
         sent = [m for read in chain.from_iterable(asked) if isinstance(read, list) for m in read]
         return not self._asked or not all(map(marks.isdisjoint, map(_marks_of, sent)))
-
-    @property
-    def asked_again(self) -> bool:
-        """Whether the application has sent one request, and has sent it more than once."""
-        first, *others = self._asked.values() or [None]
-        return bool(others) and all(other == first for other in others)
 
     def _is_nested(self, metadata: Mapping[str, Any] | None) -> bool:
         """Whether what started with this metadata belongs to a graph below the node."""

@@ -3,7 +3,7 @@
 The laws of the repair (`tests/history/test_laws.py` has a property test for each):
 
 1. **Valid**: a repaired history has no defects: each call has one result, behind its message, and
-   the model that wrote it accepts it. With `portable=True`, every provider accepts it.
+   the model that wrote it accepts it. What `portable_messages` returns, every provider accepts.
 2. **Quiet**: a valid history is returned as the same object, whatever its ids and names are.
 3. **Idempotent and deterministic**: repairing twice returns the same object the second time.
    There is no clock and no randomness: the same history gives the same bytes.
@@ -46,7 +46,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 
 from langgraph_patch._text import short
-from langgraph_patch.errors import OptionError, check_flags
+from langgraph_patch.errors import OptionError
 from langgraph_patch.history.changes import Change, Patch, patch_of
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.findings import Evidence, Finding
@@ -56,7 +56,6 @@ from langgraph_patch.history.placeholders import (
     checked_placeholder,
     differ_in_marker_only,
 )
-from langgraph_patch.history.plain_form import portable_form
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 
@@ -66,13 +65,11 @@ def patch_messages(
     *,
     placeholder: Placeholder | None = None,
     evidence: Evidence | None = None,
-    portable: bool = False,
 ) -> Patch:
     """Repair the tool calls and results of a history, so that a chat model accepts them.
 
     Damage is what is wrong for every model; it is repaired. A form that one provider wrote and
-    another one refuses, such as a tool called `bank.wire`, stays as it is, unless `portable` is
-    True.
+    another one refuses, such as a tool called `bank.wire`, stays as it is (`portable_messages`).
 
     Args:
         messages: The history: LangChain messages, or dicts, tuples and strings that LangGraph
@@ -89,11 +86,6 @@ def patch_messages(
             that are not a complete JSON object and for a call without a name. A placeholder
             that deepagents or langgraph-checkpoint-aws wrote gives way to a result only. Results
             that agent-chat-ui and assistant-ui invent for open calls are always replaced.
-        portable: Whether the history is written in the form that every provider reads, after a
-            change of the model, or in a loop of your own that does not ask again after a refusal:
-            messages that say nothing or stop halfway are repaired, each message of a model becomes
-            its text and its calls, and each call has a unique id and a name that every provider
-            accepts. Such a history is for a request: do not store it. Default: False.
 
     Returns:
         The patch. If there was nothing to repair, `patch.messages` is `messages` itself, or
@@ -121,21 +113,16 @@ def patch_messages(
         >>> history = [AIMessage("", tool_calls=[odd]), ToolMessage("done", tool_call_id="c1")]
         >>> patch_messages(history).messages is history
         True
-        >>> patch_messages(history, portable=True).messages[0].tool_calls[0]["name"]
-        'bank_wire'
     """
     checked_placeholder(placeholder)
     _check_evidence(evidence)
-    check_flags(portable=portable)
     if not evidence and is_valid(messages):
-        patch = patch_of(messages, [], ())
-    else:
-        reading = read_history(as_messages(messages))
-        patch = patch_reading(reading, placeholder=placeholder, evidence=evidence)
-    return portable_form(patch) if portable else patch
+        return patch_of(messages, [], ())
+    reading = read_history(as_messages(messages))
+    return patch_reading(reading, placeholder=placeholder, evidence=evidence)
 
 
-def validate_messages(messages: Sequence[Any], *, portable: bool = False) -> list[Change]:
+def validate_messages(messages: Sequence[Any]) -> list[Change]:
     """List what is wrong with a history: the changes that `patch_messages` would make.
 
     A placeholder of another package is no defect, unless the call has a real result too.
@@ -143,7 +130,6 @@ def validate_messages(messages: Sequence[Any], *, portable: bool = False) -> lis
     Args:
         messages: The history: LangChain messages, or dicts, tuples and strings that LangGraph
             accepts as messages. It is not changed.
-        portable: Whether to list also what only some providers refuse. Default: False.
 
     Returns:
         The changes, each with the defect that it repairs, in the order of the history; an empty
@@ -160,7 +146,7 @@ def validate_messages(messages: Sequence[Any], *, portable: bool = False) -> lis
         >>> found.defect, found.index, found.name
         ('dangling', 0, 'wire')
     """
-    return list(patch_messages(messages, portable=portable).changes)
+    return list(patch_messages(messages).changes)
 
 
 # --- for the packages that search for evidence ---------------------------------------------

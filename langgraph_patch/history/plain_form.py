@@ -29,6 +29,7 @@ from langgraph_patch.history.fields import (
     text_of,
 )
 from langgraph_patch.history.pairing import PairedCall
+from langgraph_patch.history.patch import patch_messages
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.refused import repair_refused, tool_name_of
 
@@ -105,12 +106,31 @@ def plain_form(
     return patch_of(messages, written, changes)
 
 
-def portable_form(patch: Patch) -> Patch:
-    """A repair, and after it all that a provider may refuse: what says nothing, and the plain form.
+def portable_messages(messages: Sequence[Any]) -> Patch:
+    """Repair a history and write it in the form that every provider reads, for one request.
+
+    For a change of the model, or a loop of your own that does not ask again after a refusal. Beside
+    `patch_messages`, messages that say nothing or stop halfway are repaired, and the plain form is
+    written. Do not store it.
 
     Args:
-        patch: The repair of what is damaged.
+        messages: The history, as `patch_messages` takes it. It is not changed.
+
+    Returns:
+        The patch.
+
+    Raises:
+        MessagesError: If `messages` is not a list of messages.
+
+    Examples:
+        >>> from langchain_core.messages import AIMessage, ToolMessage
+        >>> from langgraph_patch import portable_messages
+        >>> odd = {"name": "bank.wire", "args": {}, "id": "c1"}
+        >>> history = [AIMessage("", tool_calls=[odd]), ToolMessage("done", tool_call_id="c1")]
+        >>> portable_messages(history).messages[0].tool_calls[0]["name"]
+        'bank_wire'
     """
+    patch = patch_messages(messages)
     whole = joined(patch, repair_refused(patch.messages))
     return joined(whole, plain_form(whole.messages))
 

@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch import Change, patch_messages, validate_messages
 from langgraph_patch.history.fields import corrected
+from langgraph_patch.history.plain_form import portable_messages
 from langgraph_patch.history.refused import repair_refused
 from support.histories import H, ai, result, with_field
 from support.portable import check_portable
@@ -46,8 +47,8 @@ def test_each_field_gets_a_valid_value():
         assert found.__dict__ == {**valid.__dict__, field: expected}
         assert corrected(found) is found
         assert bool(validate_messages([message, H("x")])) is (valid is not MODEL)
-        assert validate_messages([message, H("x")], portable=True)
-        check_portable(patch_messages([message, H("x")], portable=True).messages)
+        assert portable_messages([message, H("x")])
+        check_portable(portable_messages([message, H("x")]).messages)
         assert message.__dict__ == before
     assert corrected(same := with_field(HUMAN, id=UUID(int=7))) is same
 

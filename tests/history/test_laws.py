@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage, 
 from langgraph_patch import is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.findings import Finding
+from langgraph_patch.history.plain_form import portable_messages
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.testing import check_request
@@ -65,11 +66,11 @@ def test_valid(history):
 @given(damaged_histories())
 def test_valid_in_the_portable_form(history):
     """Every provider reads it: unique ids, names, and one result behind each call."""
-    messages = patch_messages(history, portable=True).messages
+    messages = portable_messages(history).messages
     check_portable(messages)
     results = [message for message in messages if isinstance(message, ToolMessage)]
     assert len(results) == len(beside(messages))
-    assert validate_messages(messages, portable=True) == []
+    assert [*portable_messages(messages).changes] == []
 
 
 @given(valid_histories())
@@ -94,9 +95,9 @@ def test_idempotent_and_deterministic(history, leaves_open):
     patch = partial(patched, leaves_open=leaves_open)
     first = patch(history)
     again = patch(copy.deepcopy(history))
-    portable = patch_messages(history, portable=True).messages
+    portable = portable_messages(history).messages
     assert patch(first.messages).messages is first.messages
-    assert patch_messages(portable, portable=True).messages is portable
+    assert portable_messages(portable).messages is portable
     assert found_the_long_way(first.messages, leaves_open=leaves_open) == ()
     assert repr(again.to_dict()) == repr(first.to_dict())
 
@@ -143,7 +144,7 @@ def test_pure(history):
     """Neither the list nor any message in it is changed, nor what was read of it."""
     before, objects = copy.deepcopy(history), list(map(id, history))
     patch_messages(history)
-    patch_messages(history, portable=True)
+    portable_messages(history)
     assert (history, list(map(id, history))) == (before, objects)
     read = repr(reading := read_history(history))
     patch_reading(reading)
@@ -214,7 +215,7 @@ def test_real_beats_synthetic(history, data):
 @given(damaged_histories())
 def test_linear(history):
     """Twice the messages, at most twice the work (and a little)."""
-    for form in (patch_messages, partial(patch_messages, portable=True)):
+    for form in (patch_messages, portable_messages):
         small, large = (work(form, history * count) for count in (5, 10))
         assert large <= 2.2 * small
 

@@ -4,7 +4,7 @@ import pytest
 from langchain_core.messages import AIMessage, FunctionMessage, SystemMessage
 
 from langgraph_patch import patch_messages
-from langgraph_patch.history.plain_form import plain_form, valid_name
+from langgraph_patch.history.plain_form import plain_form, portable_messages, valid_name
 from support.histories import H, ai, call_of, result, with_field
 from support.portable import check_portable
 
@@ -60,7 +60,7 @@ def test_an_id_of_any_form_becomes_one_that_every_provider_accepts(call_id):
     found = plain(messages)
     assert [m.tool_call_id for m in found[1::2]] == ids_of(found)
     assert [m.text for m in found[1::2]] == ["r0"] * 4
-    assert patch_messages(messages, portable=True).messages == found
+    assert portable_messages(messages).messages == found
 
 
 def test_what_gemini_signed_goes_along_with_its_call():
@@ -129,7 +129,7 @@ def test_the_name_of_a_tool_that_the_model_has_stays():
 def test_the_portable_form_is_the_repair_and_the_plain_form():
     """Of a damaged history; what says nothing is repaired, too. It is not what is stored."""
     history = [H("q"), ai(("bank.wire", ID)), AIMessage(""), H("z")]
-    messages = patch_messages(history, portable=True).messages
+    messages = portable_messages(history).messages
     check_portable(messages)
     assert [m.text for m in messages[3:]] == ["[no text]", "z"]
     assert messages[1].tool_calls == [call_of("bank_wire", ID)]

@@ -16,6 +16,7 @@ from langchain_core.messages.ai import add_ai_message_chunks
 from kit import BARE, KINDS, Agent, above, model_node
 from langgraph_patch.history.patch import patch_messages, validate_messages
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
+from langgraph_patch.history.plain_form import portable_messages
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
     UNFINISHED_KEY,
@@ -61,7 +62,7 @@ def test_the_repair_is_taken_by_every_wire_at_the_first_request_or_the_second(ba
     """By whatever rule; which wires refuse it before is the table of `test_tables`."""
     for name in [name for name in DAMAGED if name.partition("@")[0] == base]:
         for portable, expected in ((False, FIRST[name]), (True, "......")):
-            repaired = patch_messages(DAMAGED[name], portable=portable).messages
+            repaired = (portable_messages if portable else patch_messages)(DAMAGED[name]).messages
             found = {wire: refusals(wire, repaired, ours_only=False) for wire in WIRES}
             refused = "".join("-" if found[wire] else "." for wire in WIRES)
             assert refused == expected, (name, found)
@@ -74,7 +75,7 @@ def test_valid_on_every_wire(broken):
 
     Marks of placeholders stay in the thread.
     """
-    repaired = patch_messages(broken, portable=True).messages
+    repaired = portable_messages(broken).messages
     wires.assert_accepted(repaired, carrying(repaired))
     for wire in carrying(repaired):
         assert "langgraph_patch" not in repr(payload(wire, repaired))
@@ -83,7 +84,7 @@ def test_valid_on_every_wire(broken):
 def test_gemini_hears_the_second_result_of_an_id_used_again():
     """As it is, the first result is sent for both calls; in the portable form each has its own."""
     broken = DAMAGED["F11-id-used-again-answered"]
-    repaired = patch_messages(broken, portable=True).messages
+    repaired = portable_messages(broken).messages
     for messages, expected in ((broken, ["r1", "r1"]), (repaired, ["r1", "r2"])):
         parts = [part for content in payload("gemini", messages) for part in content["parts"]]
         heard = [part["function_response"] for part in parts if "function_response" in part]

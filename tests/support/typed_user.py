@@ -36,6 +36,7 @@ def patches(history: list[BaseMessage], real: ToolMessage) -> None:
     patch = assert_type(lp.patch_messages(history, evidence=evidence), lp.Patch)
     assert_type((patch.messages, patch.before), tuple[list[BaseMessage], list[BaseMessage]])
     assert_type((patch.changes, patch.to_dict()), tuple[tuple[lp.Change, ...], dict[str, Any]])
+    assert_type(lp.portable_messages(history), lp.Patch)
     for change in assert_type(lp.validate_messages(history), list[lp.Change]):
         assert_type((change.kind, change.defect), tuple[ChangeKind, DefectKind])
         assert_type((change.cause, change.before), tuple[Cause | None, BaseMessage | None])

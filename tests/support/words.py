@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langgraph_patch import Finding, is_placeholder, patch_messages
+from langgraph_patch import Finding, is_placeholder, patch_messages, portable_messages
 from support.histories import ai, invalid_of, marked
 from support.placeholder_texts import UNKNOWN
 
@@ -237,7 +237,7 @@ def nearest_call(word: str) -> bool | None:
 
 def portable_ids(word: str) -> bool:
     """In the portable form no two calls have one id, and each has its result."""
-    messages = patch_messages(history_of(word), portable=True).messages
+    messages = portable_messages(history_of(word)).messages
     ids = [call.id for message in messages for call in made_by(message)]
     return len({*ids}) == len(ids) and is_whole(messages)
 
