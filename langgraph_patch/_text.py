@@ -58,6 +58,29 @@ def may_hold_password(text: str) -> bool:
     return bool(_MAY_BE_SECRET.search(text))
 
 
+_ADDRESS = re.compile(
+    r"(\w+://)(?:[^@/?#]*@)?((?:[\w.-]*|\[[\da-f:.]*\])(?::\d*)?(?:/[^@?#]*)?)(?:\?[^@#]*)?"
+)
+
+
+def database_name(location: str) -> str:
+    """A path or a URI without user, password and parameters.
+
+    Examples:
+        >>> from langgraph_patch._text import database_name
+        >>> database_name("postgresql://bob:s3cret@db.example/app?sslmode=require")
+        'postgresql://db.example/app'
+    """
+    parts = _ADDRESS.fullmatch(location)
+    if parts:
+        return parts[1] + parts[2]
+    return NO_NAME if may_hold_password(location) else location
+
+
+NO_NAME = "the database"
+"""The name of one whose URI cannot be split for certain: any part of it may be of a password."""
+
+
 # Control, format (such as a change of direction), half a character, line and paragraph breaks.
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _SAFE = "\n\t\u200c\u200d"  # the last two are formats that emoji, Arabic and Indic scripts need

@@ -26,15 +26,15 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from langgraph_patch import threads, view
-from langgraph_patch._text import brief, quoted, short
+from langgraph_patch._text import brief, database_name, quoted, short
 from langgraph_patch.address import Address
 from langgraph_patch.cli import output
-from langgraph_patch.errors import OptionError, PatchError
+from langgraph_patch.errors import OptionError, PatchError, ThreadError
 from langgraph_patch.history.changes import json_value
 from langgraph_patch.threads.read import Selection, StoredHistory
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.scan import scan_selected
-from langgraph_patch.threads.stores import check_of_thread, checked_saver, open_database
+from langgraph_patch.threads.stores import check_of_thread, checked_saver, open_database, store_of
 from langgraph_patch.threads.undo import find_repairs
 from langgraph_patch.view import counted
 
@@ -194,6 +194,9 @@ def repair(options: Namespace) -> int:
     counts, outcomes, plans = output.Counts(), output.Counts(), output.Counts()
     with _open(options, write=options.apply) as saver:
         checked_saver(saver, write=True)
+        if options.apply and (problem := _undo_problem(saver)):
+            outcomes.can_undo = False
+            output.tell(options, f"{problem}: these repairs could not be undone.")
         reports = _reports(saver, counts, options, search=False)
         todo: Iterable[ThreadReport] = filter(_may_be_repaired, reports)
         if options.apply and not options.yes:
@@ -218,6 +221,8 @@ def undo(options: Namespace) -> int:
     _check_selected(options)
     outcomes, planned = output.Counts(), output.Counts()
     with _open(options, write=options.apply) as saver:
+        if options.apply and (problem := _undo_problem(saver)):
+            raise ThreadError(f"{problem}: grant that right, or name another user.")
         plans = [*output.each_of(options, find_repairs(saver, _selection(options)), "read")]
         for _, plan in plans:
             planned.add(plan)
@@ -231,6 +236,12 @@ def undo(options: Namespace) -> int:
         none = "" if plans else "no thread has a repair to undo"
         output.print_threads(options, results, lambda: _total(outcomes, options, "undone", none))
     return output.exit_code(outcomes, options)
+
+
+def _undo_problem(saver: BaseCheckpointSaver[Any]) -> str | None:
+    """Why no repair could be undone, as far as the database says that before."""
+    problem_of = getattr(store_of(saver), "undo_problem", None)
+    return problem_of(saver) if problem_of else None
 
 
 def _check_selected(options: Namespace) -> None:
@@ -285,7 +296,7 @@ def _is_confirmed(options: Namespace, plans: output.Counts, what: str) -> bool:
     """Whether the user wants to write what is planned; with the causes, and the database's name."""
     if not (count := plans.states["planned"]):
         return True
-    question = f"{what.format(counted(count, 'repair*'))} {output.database_name(options.database)}"
+    question = f"{what.format(counted(count, 'repair*'))} {database_name(options.database)}"
     if kinds := output.kinds_in_words(plans):
         question += f" ({kinds})"
     if sys.stdin is None or not sys.stdin.isatty():

@@ -7,7 +7,6 @@ one line for each thread with tabs between the columns, `--json` one JSON object
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import shutil
 import signal
@@ -18,7 +17,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import FrameType
@@ -28,8 +27,9 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from langgraph_patch import view
-from langgraph_patch._text import may_hold_password, one_line, say
+from langgraph_patch._text import database_name, may_hold_password, one_line, say
 from langgraph_patch.errors import OptionError, chain_of
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.findings import CAUSES
 from langgraph_patch.threads.repair import STOPPED_RUN, WRITTEN
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
@@ -79,12 +79,12 @@ def print_threads(
     lines = list[list[str]]()
     try:
         for result in results:
-            values = result.to_dict()
             if options.json:
-                print_json(values)
+                print_json(_without_history(result, has_messages=True).to_dict())
                 continue
             if result.patch and getattr(options, "diff", False):
-                print_view(Group(view.report_view(values), ""))
+                print_view(Group(view.report_view(result.to_dict()), ""))
+            values = _without_history(result, has_messages=False).to_dict()
             lines.append(view.line_of(options.command, values))
     finally:
         if text := totals():
@@ -95,6 +95,23 @@ def print_threads(
         elif lines:
             rows = [[*view.HEADS[options.command]], *lines]
             sys.stdout.write("".join("\t".join(map(one_line, row)) + "\n" for row in rows))
+
+
+def _without_history(
+    result: ThreadReport | ThreadRepair, *, has_messages: bool
+) -> ThreadReport | ThreadRepair:
+    """A result with the changes of its patch alone: a long history takes long to become JSON.
+
+    Args:
+        result: The result.
+        has_messages: Whether each change keeps its messages.
+    """
+    if not result.patch:
+        return result
+    changes = result.patch.changes
+    if not has_messages:
+        changes = tuple(replace(each, before=None, after=None) for each in changes)
+    return replace(result, patch=Patch([], changes, []))
 
 
 def tell(options: Namespace, text: str, command: str = "") -> None:
@@ -134,9 +151,9 @@ def _progress(options: Namespace, what: str) -> Iterator[Callable[[], object]]:
     def advance() -> None:
         nonlocal count, due
         count += 1
-        if time.monotonic() > due:
+        if (now := time.monotonic()) > due:
             tell(options, f"{count:,} {what} so far")
-            due += _SECONDS
+            due += _SECONDS * ((now - due) // _SECONDS + 1)  # one line, however long it was
 
     prints = sys.stdout.isatty() and (options.json or getattr(options, "diff", False))
     # Asked of the stream itself: a log is no terminal, whatever FORCE_COLOR says.
@@ -192,25 +209,6 @@ def notes_of(error: BaseException) -> str:
 
 # --- totals and next steps ---------------------------------------------------------------
 
-_ADDRESS = re.compile(
-    r"(\w+://)(?:[^@/?#]*@)?((?:[\w.-]*|\[[\da-f:.]*\])(?::\d*)?(?:/[^@?#]*)?)(?:\?[^@#]*)?"
-)
-
-
-def database_name(location: str) -> str:
-    """A path or a URI without user, password and parameters.
-
-    Examples:
-        >>> from langgraph_patch.cli.output import database_name
-        >>> database_name("postgresql://bob:s3cret@db.example/app?sslmode=require")
-        'postgresql://db.example/app'
-    """
-    parts = _ADDRESS.fullmatch(location)
-    if parts:
-        return parts[1] + parts[2]
-    return "the database" if may_hold_password(location) else location
-
-
 _DAMAGE: Mapping[Any, str] = {
     "recovered": "with recoverable results",
     **{cause: cause for cause in CAUSES},
@@ -235,6 +233,7 @@ class Counts:
         oldest_pause: For how many seconds one has waited at most.
         first_damaged: The id of the first damaged thread.
         first_stopped: The id of the first thread that is paused and asks nothing.
+        can_undo: Whether these repairs can be undone.
     """
 
     states: Counter[str] = field(default_factory=Counter)
@@ -246,6 +245,7 @@ class Counts:
     oldest_pause: float = 0.0
     first_damaged: str | None = None
     first_stopped: str | None = None
+    can_undo: bool = True
 
     def add(self, result: ThreadReport | ThreadRepair) -> None:
         """Count one history."""
@@ -375,6 +375,8 @@ def exit_code(counts: Counts, options: Namespace) -> int:
     is_server = options.database.startswith(("http://", "https://"))
     steps = _NEXT_OF_UNDO if options.command == "undo" else _NEXT
     for state, step in (steps | _NEXT_OF_SERVER if is_server else steps).items():
+        if (state, counts.can_undo) == ("repaired", False):
+            continue
         if counts.asking if state == "paused" else states[state]:
             following = _FOLLOWING.get(state)
             command = next_command(options, following) if following and not is_server else ""

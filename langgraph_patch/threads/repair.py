@@ -447,8 +447,9 @@ def _put(base: StoredHistory, repaired: CheckpointTuple, messages: Sequence[Base
         raise Stopped("moved", _MOVED)
     old = base.saved.checkpoint["channel_versions"]
     new = {k: v for k, v in checkpoint["channel_versions"].items() if v != old.get(k)}
-    with maybe_written(address):
+    with maybe_written(address, saver):
         saver.put(base.saved.config, checkpoint, repaired.metadata, new)
+    with maybe_written(address):
         newest = StoredHistory.newest(saver, address, base.messages_key)
         if newest.checkpoint_id != checkpoint["id"]:
             raise Stopped("moved", _MOVED)
@@ -471,12 +472,22 @@ WRITTEN: Final = "May have been written: thread "
 
 
 @contextmanager
-def maybe_written(address: Address) -> Iterator[None]:
-    """Note on each error that the thread may have been written before it."""
+def maybe_written(
+    address: Address, saver: BaseCheckpointSaver[Any] | None = None
+) -> Iterator[None]:
+    """Note on each error that the thread may have been written before it.
+
+    Args:
+        address: What is written.
+        saver: The checkpointer, if all that is done is one write: then some errors say that nothing
+            was written. Default: None.
+    """
     try:
         yield
     except Stopped:
         raise
     except BaseException as error:
-        error.add_note(f"{WRITTEN}{address.thread_id!r}")
+        is_undone = getattr(store_of(saver), "is_undone", None) if saver else None
+        if not (is_undone and is_undone(error)):
+            error.add_note(f"{WRITTEN}{address.thread_id!r}")
         raise

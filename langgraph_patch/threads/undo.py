@@ -68,7 +68,7 @@ def undo_repair(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> str:
         raise _nothing_to_undo(address.thread_id, reason)
     if not newest.is_repair():
         raise _nothing_to_undo(address.thread_id, f"{_NO_REPAIR} {written}")
-    with maybe_written(address):
+    with maybe_written(address, saver):
         is_done = store_of(saver).delete_checkpoint(saver, replace(address, checkpoint_id=written))
     if not is_done:
         raise _nothing_to_undo(address.thread_id, f"it has moved on from checkpoint {written}")

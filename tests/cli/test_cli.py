@@ -25,8 +25,9 @@ from typing_extensions import TypedDict
 import langgraph_patch
 from kit import calls
 from langgraph_patch import patch_messages, threads
+from langgraph_patch._text import database_name
 from langgraph_patch.cli import commands, main, output
-from langgraph_patch.cli.output import Counts, database_name, next_command, summary
+from langgraph_patch.cli.output import Counts, next_command, summary
 from langgraph_patch.history.findings import Finding
 from langgraph_patch.threads import ThreadReport, open_database, repair_thread, scan_threads
 from langgraph_patch.threads.scan import scan_selected
@@ -329,6 +330,15 @@ def test_a_line_says_at_times_how_far_a_scan_is(cli, path, monkeypatch):
     assert re.findall(r"^langgraph-patch: (\d+) read so far$", err, re.MULTILINE) == [
         *("4", "7", "11", "14", "17", "21", "24"),
     ]
+
+
+def test_one_line_says_so_after_a_pause(cli, path, monkeypatch):
+    """However long one thread took."""
+    reports = [ThreadReport("1", "", "healthy", messages=1)] * 5
+    monkeypatch.setattr(commands, "scan_selected", lambda *_, **__: iter(reports))
+    clock = iter((0, 65, 66, 67, 68, 71))
+    monkeypatch.setattr(output.time, "monotonic", lambda: next(clock))
+    assert re.findall(r"(\d+) read so far", cli("scan", path)[2]) == ["1", "5"]
 
 
 def test_a_bar_is_for_a_terminal_that_nothing_else_is_printed_on(cli, path, monkeypatch):

@@ -452,6 +452,75 @@ def test_rights_that_are_missing_are_said_before_the_scan(own, cli):
         execute(own, f"REVOKE ALL ON {tables_of} FROM reader")
 
 
+def without_delete(own):
+    """The database for a role that may repair, and not undo."""
+    execute(own, "DROP ROLE IF EXISTS mender", "CREATE ROLE mender LOGIN")
+    tables_of = ", ".join(POSTGRES_TABLES)
+    execute(own, f"GRANT SELECT, INSERT, UPDATE ON {tables_of} TO mender")
+    return own.replace("postgres:@", "mender@")
+
+
+def test_an_undo_without_the_right_to_delete_is_said_before(own, cli):
+    """By the repair, and by the undo before it does anything; nothing may have been written."""
+    uri, apply = without_delete(own), ("--all", "--apply", "--yes")
+    may_not = "the user may not DELETE in the table 'checkpoints', as an undo does"
+    code, _, err = cli("repair", uri, *apply, "--min-age", "0")
+    assert (code, f"{may_not}: these repairs could not be undone" in err) == (0, True)
+    assert "langgraph-patch undo" not in err
+    before = rows_of(own)
+    code, out, err = cli("undo", uri, *apply)
+    assert (code, out, may_not in err, "written" in err) == (2, "", True, False)
+    with open_database(uri, write=True) as opened, pytest.raises(psycopg.Error) as raised:
+        undo_repair(opened, thread())
+    assert "__notes__" not in vars(raised.value)
+    assert rows_of(own) == before
+    assert cli("undo", own, *apply)[0] == 0
+
+
+def test_what_the_server_has_refused_was_not_written(own, cli):
+    """A trigger, a right that is taken meanwhile; a lost connection may have written."""
+    execute(
+        own,
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no'; END$$",
+        "CREATE TRIGGER no BEFORE INSERT ON checkpoints FOR EACH ROW EXECUTE FUNCTION no()",
+    )
+    before = rows_of(own)
+    code, out, err = cli("repair", own, "--all", "--apply", "--yes", "--min-age", "0")
+    assert (code in (2, 3), "no" in out + err, "written" in out + err) == (True, True, False)
+    assert rows_of(own) == before
+    codes = {"42501": True, "40001": True, "57014": True, "08006": False, "57P01": False}
+    codes |= {"40003": False}
+    for state, is_undone in codes.items():
+        assert store.is_undone(psycopg.errors.lookup(state)()) == is_undone
+    assert not store.is_undone(psycopg.OperationalError())
+    assert not store.is_undone(KeyboardInterrupt())
+
+
+def test_why_a_connection_failed_is_said(postgres, cli, monkeypatch):
+    """In the words of the server, which hold no password."""
+    here = f"host={postgres.socket}"
+    monkeypatch.setenv("PGPASSWORD", MARK)
+    for uri, reason in (
+        (f"postgresql://u:{MARK}@127.0.0.1:1/db", "Connection refused"),
+        (f"postgresql://postgres:{MARK}@/nope?{here}", 'database "nope" does not exist'),
+        (f"postgresql://nobody@/postgres?{here}", 'role "nobody" does not exist'),
+        (f"postgresql://locked@/postgres?{here}", "password authentication failed"),
+    ):
+        code, out, err = cli("scan", uri)
+        assert (code, out, reason in err, MARK in err) == (2, "", True, False), err
+    for uri in (f"postgresql://postgres@/{MARK}?{here}", f"postgresql://{MARK}@/postgres?{here}"):
+        assert MARK not in cli("scan", uri)[2]
+
+    def fails(**options):
+        raise psycopg.OperationalError(f"cannot connect with {texts.pop()}")
+
+    monkeypatch.setattr(psycopg, "connect", fails)
+    texts = [MARK, f"postgresql://u:{MARK}@h/db", f"password={MARK}"]
+    while texts:
+        code, _, err = cli("scan", "postgresql://u@h/db")
+        assert (code, "the connection failed. Is" in err, MARK in err) == (2, True, False)
+
+
 def test_a_statement_timeout_of_ones_own(own, cli):
     """It replaces the minute."""
     with open_database(own, statement_timeout=timedelta(minutes=5)) as opened:

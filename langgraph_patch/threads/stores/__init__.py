@@ -7,6 +7,8 @@ It has a few functions:
 - `list_addresses(saver, thread_ids)`: the addresses of the histories of some threads, or of
   all for None, by thread and namespace; read in pages where the database can list them;
 - `read_newest(saver, addresses)`, of `postgres`: the newest checkpoints of some histories;
+- `undo_problem(saver)` and `is_undone(error)`, of `postgres`: why nothing can be deleted, and
+  whether an error says that nothing was written;
 - `delete_checkpoint(saver, address)`: deletes a checkpoint if it is the newest of its history and
   has no pending writes, and returns whether it did. Nothing can be written in between;
 - `is_failure(chain)`: whether an error, with its causes, is a failure of the database (True) or of

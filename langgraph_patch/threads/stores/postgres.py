@@ -6,8 +6,9 @@ host or a database, so any part of a URI may be one.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_patch._langgraph import storage
+from langgraph_patch._text import NO_NAME, brief, cut, database_name, may_hold_password
 from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, StoreError, ThreadError, chain_of
 from langgraph_patch.threads.stores.tables import (
@@ -93,6 +95,34 @@ def delete_checkpoint(saver: Any, address: Address) -> bool:
 
 _PAUSES = (0.1, 0.5, 1.0, 2.0)
 """The seconds before a deletion is tried again."""
+
+
+def undo_problem(saver: Any) -> str | None:
+    """Why no repair can be undone; None if nothing speaks against it, or it is not known."""
+    if not is_unchanged(saver):
+        return None
+    with storage.postgres_cursor(saver) as cursor:
+        may_delete = [*cursor.execute(_MAY_DELETE)]
+    if may_delete:
+        return None
+    return f"{_DATABASE}: the user may not DELETE in the table 'checkpoints', as an undo does"
+
+
+_MAY_DELETE = """SELECT 1 WHERE pg_catalog.has_table_privilege(
+    pg_catalog.to_regclass('checkpoints'), 'DELETE')"""
+
+
+def is_undone(error: BaseException) -> bool:
+    """Whether the server has said that a statement failed, so that its transaction did nothing.
+
+    A connection that is lost, or a server that goes down, may have committed it before.
+    """
+    code = getattr(error, "sqlstate", None) if class_names(error, "psycopg") else None
+    return isinstance(code, str) and not code.startswith(_MAYBE_DONE)
+
+
+_MAYBE_DONE = ("08", "57P", "40003")
+"""How the SQLSTATEs begin of a connection, of a shutdown, and of "completion unknown"."""
 
 
 def is_failure(chain: Sequence[BaseException]) -> bool | None:
@@ -180,13 +210,20 @@ def open_saver(
             yield _in_transactions(PostgresSaver, conn)(conn, serde=serde)
         except psycopg.Error as error:
             first, *_ = str(error).strip().splitlines() or [type(error).__name__]
-            advice = (
-                "Is the server running? Then run the command again."
-                if conn.broken
-                else "Is it the database that LangGraph writes to, and does no other process lock "
-                "its tables?"
-            )
-            raise StoreError(f"{_DATABASE}: {first}. {advice}") from error
+            said = brief(error) if may_hold_password(first) else first
+            names = {"Broken"} if conn.broken else class_names(error, "psycopg")
+            advice = "".join(text for name, text in _ADVICE.items() if name in names)
+            raise StoreError(f"{_DATABASE}: {said}.{advice}") from error
+
+
+_IS_IT = " Is it the database that LangGraph writes to?"
+_ADVICE = {
+    "Broken": " Is the server running? Then run the command again.",
+    "InsufficientPrivilege": " Grant the user that right, or name another user.",
+    "LockNotAvailable": " Another process locks its tables: run the command again.",
+    **dict.fromkeys(("UndefinedTable", "UndefinedColumn", "DatatypeMismatch"), _IS_IT),
+}
+"""What to do, by the class of the error."""
 
 
 def _in_transactions(saver: type[BaseCheckpointSaver[Any]], conn: Any) -> Any:
@@ -209,7 +246,7 @@ def _in_transactions(saver: type[BaseCheckpointSaver[Any]], conn: Any) -> Any:
 
 
 def _connection(uri: str, settings: str, psycopg: Any) -> Any:
-    problem = "its URI cannot be read"
+    problem, values = "its URI cannot be read", dict[str, Any]()
     try:
         values = psycopg.conninfo.conninfo_to_dict(uri)
         problem = "the connection failed"
@@ -221,7 +258,10 @@ def _connection(uri: str, settings: str, psycopg: Any) -> Any:
             "options": f"{values.get('options', '')} {settings}".strip(),
         }
         return psycopg.connect(**options, autocommit=True, row_factory=psycopg.rows.dict_row)
-    except (psycopg.Error, ValueError):
+    except psycopg.Error as error:
+        if values and (reason := _own_reason(error, uri, values)):
+            problem += f" ({reason})"
+    except ValueError:
         pass
     # Outside of `except`: the context of the error, and its text, may hold a password.
     raise StoreError(
@@ -229,6 +269,14 @@ def _connection(uri: str, settings: str, psycopg: Any) -> Any:
         f"database right? Special characters in them must be %-encoded. Name the server itself, "
         f"not a pooler before it; psql with the same URI says more."
     )
+
+
+def _own_reason(error: Exception, uri: str, values: Mapping[str, Any]) -> str:
+    """What is said of a failed connection; empty if it may hold a password."""
+    text = " ".join(str(error).split())
+    secrets = [values.get("password"), values.get("sslpassword"), os.environ.get("PGPASSWORD")]
+    is_safe = database_name(uri) != NO_NAME and not may_hold_password(text)
+    return cut(text, 300) if is_safe and not any(s and s in text for s in secrets) else ""
 
 
 def _check_postgres(conn: Any, *, write: bool) -> None:
