@@ -1,24 +1,19 @@
-"""Every way that a thread can go: all sequences of a few events, on small graphs.
-
-A way is a word, with a letter for each event (`EVENTS`). It is played in a patched graph and in
-its reference, the bare graph whose models refuse nothing; a last message shows what the model
-reads then. `broken` compares both with each other, and what was read with a ledger outside of
-the graph. Ways with the same beginning share it: the thread is copied.
-"""
+"""Small graphs, the events of their threads, and a ledger outside of them."""
 
 from __future__ import annotations
 
 import asyncio
-import re
+import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import EmptyInputError, InvalidUpdateError
@@ -26,11 +21,11 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
+from gates.world import PICTURE, REFUSALS, open_ids
 from kit import loop
 from langgraph_patch import with_patching
 from langgraph_patch.testing import StrictModel
 from langgraph_patch.testing.model import RefusedError
-from support.gates import PICTURE, REFUSALS, open_ids
 
 EVENTS = {
     "m": "a message, behind which the model looks and pays",
@@ -64,6 +59,7 @@ class World:
         number: How many messages were sent.
         replies: How many the model has answered.
         is_disturbed: Whether something else than an answer came while tasks were not finished.
+        state: The stored state behind the newest event.
         thread: The checkpointer.
     """
 
@@ -73,6 +69,7 @@ class World:
     number: int = 0
     replies: int = 0
     is_disturbed: bool = False
+    state: Any = None
     thread: InMemorySaver = field(default_factory=InMemorySaver)
 
     def fork(self) -> World:
@@ -89,13 +86,20 @@ class World:
 class Desk:
     """The models and tools of a graph; what they do is written to its `world`."""
 
-    def __init__(self, *, strict: bool, accepts: bool, asks: bool) -> None:
-        self.world, self.asks = World(), asks
+    def __init__(self, kind: Kind, *, strict: bool, accepts: bool) -> None:
+        self.world, self.kind = World(), kind
         self.strict, self.accepts = strict, accepts
 
     def note(self, call_id: str, what: str) -> None:
         """Write what became of a call."""
         self.world.done.append((call_id, what))
+
+    def is_settled(self, n: int) -> bool:
+        """Whether `look` has looked, and its result is stored if its call is a task."""
+        if (f"look{n}", "looked") not in self.world.done:
+            return False
+        rows = [row for rows in [*self.world.thread.writes.values()] for row in [*rows.values()]]
+        return not self.kind.own_tasks or any(f"looked {n}".encode() in row[2][1] for row in rows)
 
     def model(self, script: Callable[[list[BaseMessage]], Any], *, has_taste: bool) -> StrictModel:
         """A model. `has_taste`: whether it refuses what the world refuses."""
@@ -144,7 +148,7 @@ class Desk:
         def pay(n: int) -> str:
             """Pay."""
             self.note(f"pay{n}", "start")
-            if self.asks:
+            if self.kind.asks:
                 answer = interrupt(f"pay {n}?")
                 self.note(f"pay{n}", "answered")
                 if answer != "yes":
@@ -156,6 +160,8 @@ class Desk:
         def boom(n: int) -> str:
             """Fail."""
             self.note(f"boom{n}", "start")
+            while not self.is_settled(n):
+                time.sleep(0.001)
             self.note(f"boom{n}", "raised")
             raise RuntimeError(f"kaput {n}")
 
@@ -168,12 +174,7 @@ class Desk:
         async def aslow(n: int) -> str:
             """Work until it is cancelled, when what ran beside it is stored."""
             self.note(f"slow{n}", "start")
-            world, tries = self.world, 0
-            before = len(world.thread.writes)
-            while (f"look{n}", "looked") not in world.done or (
-                len(world.thread.writes) == before and tries < 5
-            ):
-                tries += (f"look{n}", "looked") in world.done
+            while not self.is_settled(n):  # noqa: ASYNC110 - what threads store
                 await asyncio.sleep(0.001)
             self.note(f"slow{n}", "cancelled")
             self.at_work.set()
@@ -244,7 +245,7 @@ class Kind(NamedTuple):
     entry: str
     asks: bool = True
     own_tasks: bool = False
-    options: dict[str, Any] = {}
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 KINDS = {
@@ -258,13 +259,46 @@ KINDS = {
 MODES = ("strict", "lenient")
 
 
+EFFECTS = ("looked", "paid", "declined", "slowed")
+"""What a call does; each result begins with the word."""
+
+
+class Side(NamedTuple):
+    """One of the two graphs behind an event.
+
+    Attributes:
+        world: Its world.
+        end: How the run ended.
+    """
+
+    world: World
+    end: str
+
+    @property
+    def waits(self) -> int:
+        """How many questions wait."""
+        return len(self.world.state.interrupts)
+
+    @property
+    def history(self) -> list[BaseMessage]:
+        """The stored history."""
+        return self.world.state.values["messages"]
+
+    @property
+    def effects(self) -> Counter[tuple[str, str]]:
+        """What tools did."""
+        return Counter(each for each in self.world.done if each[1] in EFFECTS)
+
+
 class Graph:
     """A graph with a desk; its thread is that of the world that is set."""
 
     def __init__(self, kind: str, mode: str | None) -> None:
-        self.kind = KINDS[kind]
         is_strict, is_bare = mode == "strict", mode is None
-        self.desk = Desk(strict=is_strict, accepts=is_bare, asks=self.kind.asks)
+        self.kind = KINDS[kind]
+        if is_bare and self.kind.options:  # one task for all calls
+            self.kind = self.kind._replace(own_tasks=False)
+        self.desk = Desk(self.kind, strict=is_strict, accepts=is_bare)
         compiled = self.kind.build(self.desk).compile(checkpointer=InMemorySaver())
         self.graph = compiled if is_bare else with_patching(compiled, **self.kind.options)
 
@@ -278,28 +312,24 @@ class Graph:
         world = World()
         self.enter(world)
         self.graph.update_state(_CONFIG, {"messages": OLD}, as_node=self.kind.entry)
+        world.state = self.graph.get_state(_CONFIG)
         return world
 
-    def waits(self) -> Sequence[Any]:
-        """The interrupts that wait."""
-        return self.graph.get_state(_CONFIG).interrupts
-
-    def history(self) -> list[BaseMessage]:
-        """The stored history."""
-        return self.graph.get_state(_CONFIG).values.get("messages", [])
-
-    def play(self, letter: str) -> str:
-        """Let an event happen; return how its run ends."""
+    def play(self, world: World, letter: str) -> Side:
+        """Let an event happen in this world."""
+        self.enter(world)
+        end = "ended"
         try:
             self._happen(letter)
         except Exception as error:  # noqa: BLE001 - an error is an outcome
-            return f"{type(error).__name__}: {error}"[:100]
-        return "ended"
+            end = f"{type(error).__name__}: {error}"[:100]
+        world.state = self.graph.get_state(_CONFIG)
+        return Side(world, end)
 
     def _happen(self, letter: str) -> None:
         world = self.desk.world
         if letter not in "yni":
-            world.is_disturbed |= bool(self.graph.get_state(_CONFIG).next)
+            world.is_disturbed |= bool(world.state.next)
         match letter:
             case "m" | "r" | "p":
                 world.refuses += letter.strip("m")
@@ -311,8 +341,7 @@ class Graph:
             case "c":
                 asyncio.run(self._cancelled())
             case "y" | "n":
-                waiting = self.waits()
-                answer = {each.id: _answer(each, letter) for each in waiting}
+                answer = {each.id: _answer(each, letter) for each in world.state.interrupts}
                 self.graph.invoke(Command(resume=answer), _CONFIG)
             case "g":
                 self.graph.invoke(Command(goto=self.kind.entry), _CONFIG)
@@ -321,7 +350,7 @@ class Graph:
                     self.graph.invoke(None, _CONFIG)
             case "e":
                 world.number += 1
-                note = {"messages": [HumanMessage("A note.", id=f"h{world.number}")]}
+                note = {"messages": [HumanMessage("Note.", id=f"h{world.number}")]}
                 try:
                     self.graph.update_state(_CONFIG, note)
                 except InvalidUpdateError:
@@ -354,183 +383,3 @@ def _answer(pause: Any, letter: str) -> Any:
         kind = {"type": "approve" if letter == "y" else "reject"}
         return {"decisions": [kind for _ in pause.value["action_requests"]]}
     return "yes" if letter == "y" else "no"
-
-
-# --- the laws ------------------------------------------------------------------------------------
-
-EFFECTS = {"looked", "paid", "declined", "slowed"}
-_WORDS = ("looked", "paid", "declined", "slowed")
-
-
-def _false(text: str, did: Sequence[str]) -> bool:
-    """Whether a text about a call is false, if that is what became of it so far."""
-    worked = {*did} & {"looked", "paid", "slowed"}
-    word = text.partition(" ")[0]
-    if word in _WORDS:
-        return word not in did
-    if re.search(r"may or may not", text):
-        return False
-    if re.search(r"no start and no result|was not run", text):
-        return "start" in did
-    if re.search(r"rejected the tool call", text):
-        return bool(worked)
-    if re.search(r"waiting for human input", text):
-        return bool(worked) or "start" not in did or did[-1] == "answered"
-    if re.search(r"failed in its last recorded attempt: .*kaput", text):
-        return "raised" not in did or bool(worked)
-    if re.search(r"a cancellation was recorded", text):
-        return "cancelled" not in did
-    return True
-
-
-def _false_reads(world: World) -> Iterator[str]:
-    for before, messages in world.read:
-        for message in messages:
-            if isinstance(message, ToolMessage):
-                call_id = message.tool_call_id
-                did = [what for each, what in world.done[:before] if each == call_id]
-                if _false(str(message.text), did):
-                    yield f"false: {message.text!r} of {call_id}, which did {did}"
-
-
-def _results(messages: Sequence[BaseMessage]) -> dict[str, str]:
-    return {m.tool_call_id: str(m.text) for m in messages if isinstance(m, ToolMessage)}
-
-
-def _lines(messages: Sequence[BaseMessage]) -> list[tuple[str, str, str]]:
-    """What people and models said, but for the old turn."""
-    said = [m for m in messages if m.type in {"human", "ai"} and m.id not in {"h0", "a0"}]
-    return [(m.type, str(m.id), str(m.text)) for m in said]
-
-
-class Side(NamedTuple):
-    """One of the two graphs behind an event.
-
-    Attributes:
-        world: Its world.
-        end: How the run ended.
-        waits: How many questions wait.
-        history: The stored history.
-    """
-
-    world: World
-    end: str
-    waits: int
-    history: list[BaseMessage]
-
-    @property
-    def effects(self) -> Counter[tuple[str, str]]:
-        """What tools did."""
-        return Counter(each for each in self.world.done if each[1] in EFFECTS)
-
-
-def _side(graph: Graph, world: World, letter: str) -> Side:
-    graph.enter(world)
-    end = graph.play(letter)
-    return Side(world, end, len(graph.waits()), graph.history())
-
-
-def _broken(kind: Kind, right: Side, side: Side, *, is_last: bool) -> Iterator[str]:
-    """The laws that an event breaks."""
-    yield from _false_reads(side.world)
-    ran, should = side.effects, right.effects
-    if kind.options.get("record"):
-        should = Counter(dict.fromkeys(should, 1))
-    if missing := should.keys() - ran.keys():
-        yield f"not run: {sorted(missing)}"
-    if more := ran.keys() - should.keys():
-        yield f"run, and bare does not: {sorted(more)}"
-    if often := [each for each in ran if ran[each] > should.get(each, 1)]:
-        yield f"run too often: {sorted(often)}"
-    if side.waits != right.waits:
-        yield f"{side.waits} questions wait, bare {right.waits}"
-    if side.end != right.end:
-        yield f"ends {side.end!r}, bare {right.end!r}"
-    said, rightly_said = _lines(side.history), _lines(right.history)
-    if kind is KINDS["node"]:  # an abandoned run of an agent that is a node is restored
-        said = [line for line in said if line in rightly_said or line[0] == "human"]
-    if said != rightly_said:
-        yield f"history {said}, bare {rightly_said}"
-    if not (right.world.is_disturbed or kind.options):
-        results, rightly = _results(side.history), _results(right.history)
-        if results != rightly:
-            yield f"healthy, but results {results}, bare {rightly}"
-        if right.world.refuses == "" and _rows(side) != _rows(right):
-            yield f"healthy, but {_rows(side)} checkpoints, bare {_rows(right)}"
-    if is_last:
-        yield from _lost(kind, right, side)
-
-
-def _rows(side: Side) -> int:
-    return sum(len(rows) for each in side.world.thread.storage.values() for rows in each.values())
-
-
-def _lost(kind: Kind, right: Side, side: Side) -> Iterator[str]:
-    """What the model does not read at the end of a way."""
-    messages = side.world.read[-1][1]
-    if ids := open_ids(messages):
-        yield f"open at the end: {ids}"
-    results, rightly = _results(messages), _results(right.world.read[-1][1])
-    for call_id, text in rightly.items():
-        if results.get(call_id) != text:
-            yield f"lost: {text!r} of {call_id}; the model reads {results.get(call_id)!r}"
-    if kind.own_tasks:
-        for call_id, what in side.effects:
-            if not results.get(call_id, "").startswith(what):
-                yield f"lost: {call_id} {what}; the model reads {results.get(call_id)!r}"
-
-
-class Way(NamedTuple):
-    """A way, the laws that its last event or the message behind it breaks, and whether it lives.
-
-    Attributes:
-        word: Its letters.
-        laws: What is broken.
-        is_damaged: Whether something came while tasks were not finished.
-    """
-
-    word: str
-    laws: tuple[str, ...]
-    is_damaged: bool
-
-
-def ways(name: str, mode: str, most: int, first: str = "") -> Iterator[Way]:
-    """Every way of up to that many events, in one kind of graph; only those that begin so.
-
-    A way in which nobody waits for an answer is left out.
-    """
-    kind, right, graph = KINDS[name], Graph(name, None), Graph(name, mode)
-
-    def go(word: str, worlds: tuple[World, World]) -> Iterator[Way]:
-        if len(word) == most:
-            return
-        right.enter(worlds[0])
-        can_answer = bool(right.waits())
-        for letter in EVENTS:
-            new = word + letter
-            if letter in "yn" and not can_answer:
-                continue
-            if not (new.startswith(first) or first.startswith(new)):
-                continue
-            forks = worlds[0].fork(), worlds[1].fork()
-            sides = _side(right, forks[0], letter), _side(graph, forks[1], letter)
-            laws = [*_broken(kind, *sides, is_last=False)]
-            calm = _side(right, forks[0].fork(), "z"), _side(graph, forks[1].fork(), "z")
-            laws += [f"then: {each}" for each in _broken(kind, *calm, is_last=True)]
-            yield Way(new, tuple(dict.fromkeys(laws)), calm[0].world.is_disturbed)
-            if not laws:
-                yield from go(new, forks)
-
-    yield from go("", (right.seeded(), graph.seeded()))
-
-
-def as_test(name: str, mode: str, way: Way) -> str:
-    """A test of one way that can be pasted."""
-    told = "; ".join(EVENTS[letter] for letter in way.word)
-    return (
-        f"\ndef test_this_way():\n"
-        f'    """{told}."""\n'
-        f"    *_, way = ways({name!r}, {mode!r}, {len(way.word)}, {way.word!r})\n"
-        f"    assert way.laws == ()\n"
-        f"# {way.laws}\n"
-    )
