@@ -266,5 +266,12 @@ PLACES: dict[str, Callable[[World], Any]] = {
     "hook inside": partial(_inside, build=partial(_hook, place="after_model")),
 }
 EIGHT = tuple(PLACES)[:8]
-CLASHES = {("two beside", each) for each in ("remove", "state", "append", "append ai")}
-"""What two nodes of one superstep cannot both return."""
+CLASHES = {
+    *(("two beside", each) for each in ("remove", "state", "append", "append ai")),
+    *(
+        (place, f"reads calls{behind}")
+        for place in ("hook before", "hub", "hook around the model")
+        for behind in ("", " behind")
+    ),
+}
+"""What two nodes of one superstep cannot both return, and where the last message may be any."""

@@ -60,6 +60,8 @@ class World:
         replies: How many the model has answered.
         is_disturbed: Whether something else than an answer came while tasks were not finished.
         state: The stored state behind the newest event.
+        beside: The number of the reply of a model that runs beside tools, else 0: a tool that fails
+            waits for it, since LangGraph drops what is still running then.
         thread: The checkpointer.
     """
 
@@ -70,6 +72,7 @@ class World:
     replies: int = 0
     is_disturbed: bool = False
     state: Any = None
+    beside: int = 0
     thread: InMemorySaver = field(default_factory=InMemorySaver)
 
     def fork(self) -> World:
@@ -98,8 +101,12 @@ class Desk:
         """Whether `look` has looked, and its result is stored if its call is a task."""
         if (f"look{n}", "looked") not in self.world.done:
             return False
+        return not self.kind.own_tasks or self.is_stored(f"looked {n}")
+
+    def is_stored(self, text: str) -> bool:
+        """Whether a task has written this text."""
         rows = [row for rows in [*self.world.thread.writes.values()] for row in [*rows.values()]]
-        return not self.kind.own_tasks or any(f"looked {n}".encode() in row[2][1] for row in rows)
+        return any(text.encode() in row[2][1] for row in rows)
 
     def model(self, script: Callable[[list[BaseMessage]], Any], *, has_taste: bool) -> StrictModel:
         """A model. `has_taste`: whether it refuses what the world refuses."""
@@ -122,7 +129,7 @@ class Desk:
 
         def reply(messages: list[BaseMessage]) -> AIMessage:
             self.world.replies += 1
-            said = AIMessage("Done.", id=f"a{self.world.replies}")
+            said = AIMessage("Done.", id=f"reply-{self.world.replies}")
             humans = [n for n, message in enumerate(messages) if message.type == "human"]
             behind = messages[humans[-1] :] if humans else []
             word, _, number = behind[0].text.partition(" ") if behind else ("", "", "")
@@ -160,8 +167,12 @@ class Desk:
         def boom(n: int) -> str:
             """Fail."""
             self.note(f"boom{n}", "start")
-            while not self.is_settled(n):
+            beside = self.world.beside and f"reply-{self.world.beside}"
+            until = time.monotonic() + 1
+            while not (self.is_settled(n) and (not beside or self.is_stored(beside))):
                 time.sleep(0.001)
+                if time.monotonic() > until:
+                    break
             self.note(f"boom{n}", "raised")
             raise RuntimeError(f"kaput {n}")
 
@@ -328,6 +339,7 @@ class Graph:
 
     def _happen(self, letter: str) -> None:
         world = self.desk.world
+        world.beside = 0
         if letter not in "yni":
             world.is_disturbed |= bool(world.state.next)
         match letter:
@@ -344,6 +356,7 @@ class Graph:
                 answer = {each.id: _answer(each, letter) for each in world.state.interrupts}
                 self.graph.invoke(Command(resume=answer), _CONFIG)
             case "g":
+                world.beside = world.replies + 1 if world.state.next else 0
                 self.graph.invoke(Command(goto=self.kind.entry), _CONFIG)
             case "i":
                 with suppress(EmptyInputError):
