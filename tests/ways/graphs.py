@@ -265,6 +265,7 @@ KINDS = {
     "by hand": Kind(_by_hand, "agent"),
     "record": Kind(_by_hand, "agent", own_tasks=True, options={"record": True}),
     "gate": Kind(_gate, "agent"),
+    "gate, recorded": Kind(_gate, "agent", own_tasks=True, options={"record": True}),
     "node": Kind(_as_node, "inner", own_tasks=True),
 }
 MODES = ("strict", "lenient")
