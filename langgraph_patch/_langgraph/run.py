@@ -225,18 +225,24 @@ class Run:
         return channel.get() if channel is not None and channel.is_available() else ()
 
     @property
+    def started_nodes(self) -> set[str]:
+        """The nodes that edges and routers started in the superstep; none outside of a graph.
+
+        The channels that trigger nodes have a value for one superstep.
+        """
+        return {
+            node
+            for name, channel in self.channels.items()
+            if (node := triggered_node(name)) is not None and channel.is_available()
+        }
+
+    @property
     def is_alone(self) -> bool:
         """Whether no other task runs in the superstep of the node; True outside of a graph.
 
-        The channels that trigger nodes have a value for one superstep. The tasks that a `Send`
-        makes are in a channel of their own.
+        The tasks that a `Send` makes are in a channel of their own.
         """
-        started = {
-            triggered_node(name)
-            for name, channel in self.channels.items()
-            if triggered_node(name) is not None and channel.is_available()
-        }
-        return len(started) + len(self.sends) <= 1
+        return len(self.started_nodes) + len(self.sends) <= 1
 
     def is_called_by_node(self, runnable: object) -> bool:
         """Whether a function that is the node calls `runnable`, which is not the node."""

@@ -25,6 +25,8 @@ May a request be sent again? Only where that does what a retry of the model woul
 5. What the refused run of a node wrote is dropped, as LangGraph does before it runs a node again.
    What the answered one writes beside the repair stays (`writing`).
 6. The error that is raised stays the application's own. A note speaks of this run only (`refusal`).
+   What the application raises when its code runs again is no reason to raise anything else than the
+   bare node: the refusal, with a note; behind an unusable message, nothing.
 
 `may_be_sent_again` has the points 1 to 3, `attempts` the others. An unusable message is asked for
 again under the points 2 and 3: `TruncationGuard.asks_again`.
@@ -76,8 +78,15 @@ def ask(
     message = sent.message(output) if guard.unfinished else None
     if guard.asks_again(message):
         closed = sent.closed(output, message) if message.invalid_tool_calls else {}
-        again = Attempts(sent.with_histories(closed))
-        output, second = yield from answered(again)
+        again = Attempts(sent.with_histories(closed), is_again=True)
+        try:
+            second_output, second = yield from answered(again)
+        except Exception as error:
+            if again.own_error is not error:
+                raise
+            logger.warning(_NOT_AGAIN, sent.run.thread_id, exc_info=error)
+            return output
+        output = second_output
         if second is not None:
             guard = second
             guard.finish()
@@ -87,6 +96,12 @@ def ask(
     if (around := in_charge()) is not None:
         around.follow(guard)
     return output
+
+
+_NOT_AGAIN = (
+    "the turn of thread %r may end here: its message has no complete tool call and no answer, and "
+    "when the model was asked again, the application raised an error"
+)
 
 
 def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | None]]:
@@ -139,8 +154,10 @@ def _next_form(
             without_notes(each)
     if may_be_sent_again(error, guard):
         failed = yield from attempts.after(error, guard)
-    elif guard is not None and attempts.first.has_history:
-        _note_own_error(error, guard, attempts.first.run)
+    elif guard is not None and _is_of_application(error, guard):
+        failed = attempts.raised_again(error)
+        if failed is error and attempts.first.has_history:
+            _note_own_error(error, guard, attempts.first.run)
     if failed is not None and (around := in_charge()) is not None:
         around.passed_on += carried_by(failed)
     return failed
@@ -237,12 +254,16 @@ def _first_own_error(error: BaseException, guard: TruncationGuard) -> int | None
     return min(places, default=None) if is_own else None
 
 
+def _is_of_application(error: BaseException, guard: TruncationGuard) -> bool:
+    """Whether the application made an error: no model below raised it, and it is no signal."""
+    is_signal = isinstance(error, PatchError | GraphBubbleUp)
+    is_raised_below = (any(each is own for own in guard.errors) for each in carried_by(error))
+    return not is_signal and not all(is_raised_below)
+
+
 def _note_own_error(error: BaseException, guard: TruncationGuard, run: Run) -> None:
     """Say on an error of the application that a refusal came before it."""
-    if isinstance(error, PatchError | GraphBubbleUp) or guard.answered_last:
-        return
-    is_own = not all(any(each is own for own in guard.errors) for each in carried_by(error))
-    if is_own and _has_refusal(guard.own_errors, guard):
+    if not guard.answered_last and _has_refusal(guard.own_errors, guard):
         note(
             error,
             f"the provider of a model of the node {run.node!r} refused the history of thread "

@@ -10,6 +10,10 @@
 
 A form that integrations send as one that was refused is none.
 
+Calls at the end of a node's history may be alive: a judge between a model and its tools asks about
+them. They get placeholders in these forms if a refusal speaks of a call without a result, or if
+nothing else has helped.
+
 The form that a model accepted is the first one of its next request, if the refused history is the
 beginning of that one: a loop of twenty model calls is refused once. It holds for one run of a
 graph, for that model alone, and only where the model is known before it is asked
@@ -21,12 +25,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import note
 from langgraph_patch.graph.guard import TruncationGuard
 from langgraph_patch.graph.refusal import is_refusal, refusal_text
+from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.graph.request import (
     Histories,
     KnownModel,
@@ -43,7 +49,8 @@ from langgraph_patch.history.asked_form import (
 )
 from langgraph_patch.history.changes import Patch, joined
 from langgraph_patch.history.plain_form import plain_form
-from langgraph_patch.history.refusal_phrases import OF_MEDIA, matters_in
+from langgraph_patch.history.reading import Reading
+from langgraph_patch.history.refusal_phrases import OF_MEDIA, matters_in, speaks_of_calls
 from langgraph_patch.history.refused import repair_refused
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -90,18 +97,22 @@ class Attempts:
 
     Args:
         request: The request.
+        is_again: Whether it was made before, and answered with an unusable message. Default: False.
 
     Attributes:
         request: The next form of it.
         patches: What can be stored of its histories, by their state keys; none before a refusal,
             and none if every form was refused.
         has_asked: Whether a model was asked, as far as callbacks show.
+        own_error: What the application raised when its code ran again; None if it raised nothing.
         is_repeated: Whether the application repeats a refused request: then the first refusal of
             another form ends it.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, *, is_again: bool = False) -> None:
         self.request = self.first = request
+        self._is_again = is_again
+        self.own_error: BaseException | None = None
         self._form = Form()
         self._forms: Iterator[Form] = iter(())  # holds this object, so it comes with a refusal
         self._sent: list[Histories] = []
@@ -109,6 +120,7 @@ class Attempts:
         self._refusal = ""
         self._models: Any = None  # those that were asked first
         self._tools: set[str] = set()  # what they may call
+        self._open: Mapping[str, tuple[Repairer, Reading]] = {}  # that may be closed
         self._closed: dict[str, Patch] = {}
         self._changes = ""
         self.has_asked = self.is_repeated = False
@@ -155,7 +167,8 @@ class Attempts:
         run = self.first.run
         self._errors.append(refusal)
         errors = [refusal, *(guard.errors if guard else ())]
-        self._refusal = "\n".join([self._refusal, *map(refusal_text, errors)])
+        text = "\n".join(map(refusal_text, errors))
+        self._refusal = f"{self._refusal}\n{text}"
         if len(self._errors) == 1:
             self._forms = self._in_turn()
             self._models = None if guard is None else guard.models
@@ -167,12 +180,14 @@ class Attempts:
                 return self._given_up()
             if self._accepted is None:
                 self._sent.append(self.first.histories())
-            for key, (repairer, reading) in self.first.left_open().items():
-                makers = [reading.messages[call.index] for call in reading.unanswered]
-                # An approval may ask a model of its own about calls that are about to run.
-                if guard is None or guard.may_have_sent(makers):
-                    self._closed[key] = (yield from repairer.repair(reading, run)).patch
-        if any(map(self._takes, self._forms)):
+            self._open = self.first.left_open()
+        if speaks_of_calls(text):
+            yield from self._close(guard)
+        is_taken = any(map(self._takes, self._forms))
+        if not is_taken and self._open:  # nothing else has helped
+            yield from self._close(guard)
+            is_taken = any(map(self._takes, self._forms))
+        if is_taken:
             self.request.drop_writes()
             self.is_repeated |= guard is not None and guard.asked_again
             return None
@@ -181,6 +196,37 @@ class Attempts:
             run.kept.setdefault(Attempts, []).append(kept)
             logger.warning("%s", self._note())
         return self._given_up()
+
+    def _close(self, guard: TruncationGuard | None) -> IOGenerator[None]:
+        """Close the calls at the end, for what is sent. The newest form comes once more."""
+        for key, (repairer, reading) in self._open.items():
+            makers = [reading.messages[call.index] for call in reading.unanswered]
+            # An approval may ask a model of its own about something else.
+            if guard is None or guard.may_have_sent(makers):
+                self._closed[key] = (yield from repairer.repair(reading, self.first.run)).patch
+        is_first = self._form.refusal is None
+        newest = self._form._replace(refusal=self._refusal)
+        if self._open:
+            self._forms = self._in_turn() if is_first else chain([newest], self._forms)
+        self._open = {}
+
+    def raised_again(self, error: BaseException) -> BaseException:
+        """The error to raise if the application raises one of its own when its code runs again.
+
+        It may not expect a history whose last call has a result. The bare node runs once, and
+        raises the refusal.
+
+        Args:
+            error: What it raised.
+        """
+        if self._is_again:
+            self.own_error = error
+        if not self._closed:
+            return error
+        self.request, self.patches = self.first, {}
+        note(self._errors[0], _RAISED.format(self._changes[:_MAX_NOTE], error))
+        logger.warning(_RAISED.format(self._changes, error), exc_info=error)
+        return self._errors[0]
 
     def _takes(self, form: Form) -> bool:
         """Whether a form is no request that was refused already; it is the next one then."""
@@ -256,6 +302,10 @@ class Attempts:
         run.keep_by_graph(Attempts, [*kept, accepted])
 
 
+_RAISED = (
+    "its code ran once more with a repaired history ({}), and raised {!r}. Call the model through "
+    "patch_model: then its request alone is repeated"
+)
 _NEWEST = (
     "the refusal speaks of a picture or a file, and the newest message has one: it is never left "
     "out. Behind the next message it is an older one, and becomes a text if it is refused again."

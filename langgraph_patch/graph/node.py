@@ -36,6 +36,7 @@ from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
 from langgraph_patch.graph.request import Histories, Request
 from langgraph_patch.graph.writing import (
     NodeOutput,
+    for_node,
     get_value,
     messages_in,
     new_messages,
@@ -158,12 +159,13 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """Run the node on a valid history. LangGraph passes an input and a config only."""
-        run, patches = Run(config), dict[str, Patch]()
-        for key, damage in self._damages(input).items():
-            patches[key] = (yield from self.repairers[key].repair(damage, run)).patch
+        request, patches = _NodeRequest.of(Run(config), self, input), dict[str, Patch]()
+        for key, damage in self._damages(request.read).items():
+            patches[key] = (yield from self.repairers[key].repair(damage, request.run)).patch
         if patches:
-            input = replace_values(input, {key: patch.messages for key, patch in patches.items()})
-        return (yield from self._asked(Attempts(_NodeRequest(run, self, input)), patches))
+            repaired = {key: patch.messages for key, patch in patches.items()}
+            request = request.with_histories({**request.histories(), **repaired})
+        return (yield from self._asked(Attempts(request), patches))
 
     def _asked(
         self,
@@ -182,13 +184,13 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         refused = attempts.patches
         if not patches and not refused:
             return output
-        # What no model read stays as it is: START repairs it with the next message.
-        is_written = (self._is_model or attempts.has_asked) and not self._has_cache
-        written = self.keys if is_written else ()
         later = {key: joined(patches[key], refused[key]) for key in refused if key in patches}
         patches = {**refused, **patches, **later}
+        # What no model read stays as it is: START repairs it with the next message.
+        can_write = (self._is_model or attempts.has_asked) and not self._has_cache
         run = attempts.request.run
-        return (yield from self._with_repairs(NodeOutput(output), patches, written, run))
+        written = self._with_repairs(NodeOutput(output), patches, run, can_write=can_write)
+        return (yield from written)
 
     async def astream(
         self, input: Any, config: RunnableConfig | None = None, **_: Any
@@ -200,16 +202,15 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         for the next one, since a second run may replace the last part.
         """
         config = config or {}
-        if self._damages(input):
+        request = _NodeRequest.of(Run(config), self, input, is_streamed=True)
+        if self._damages(request.read):
             yield await self.ainvoke(input, config)
             return
         is_graph = isinstance(self.inner, CompiledStateGraph)
-        stream = self.inner.astream if is_graph else self._astream_guarded
-        async for part in stream(input, config):
+        async for part in self.inner.astream(input, config) if is_graph else self._guarded(request):
             yield part
 
-    async def _astream_guarded(self, input: Any, config: RunnableConfig) -> AsyncIterator[Any]:
-        streamed = _NodeRequest(Run(config), self, input, is_streamed=True)
+    async def _guarded(self, streamed: _NodeRequest) -> AsyncIterator[Any]:
         attempts = Attempts(streamed)
         output, guard = await run_async(answered(attempts))
         if attempts.request is not streamed or guard is None:
@@ -227,39 +228,45 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         for part in waiting:
             yield await run_async(self._asked(attempts, {}, (part, guard)))
 
-    def _damages(self, state: Any) -> dict[str, Reading]:
-        """The damaged histories in the input of the node, by their state keys."""
-        found = {}
-        for key, repairer in self.repairers.items():
-            history = messages_in(state, key)
-            if history and (damage := repairer.read(history)) is not None:
-                found[key] = damage
-        return found
+    def _damages(self, histories: Histories) -> dict[str, Reading]:
+        """The damaged ones of the histories in the input of the node, by their state keys."""
+        found = {key: self.repairers[key].read(history) for key, history in histories.items()}
+        return {key: damage for key, damage in found.items() if damage is not None}
 
     def _with_repairs(
         self,
         output: NodeOutput,
         patches: Mapping[str, Patch],
-        written: Collection[str],
         run: Run,
+        *,
+        can_write: bool,
     ) -> IOGenerator[Any]:
-        """The output, with the repairs of these keys, if this run of the node can write them."""
+        """The output, with the repairs that this run of the node writes.
+
+        Only what a model says behind a call proves that nothing runs it any more. So what the node
+        read is stored if it adds a message of a model; START repairs the rest with the next
+        message.
+        """
+        can_write = can_write and output.updates is not None and run.is_alone
         # A `Send` or a hook may have given the node another history than the stored one.
         repairs = [
             (self.repairers[key], Repair(patch))
             for key, patch in patches.items()
-            if key in written and are_identical(patch.before, run.values([key]).get(key))
+            if can_write and key in self.keys and output.says_more(key, patch.before)
+            if are_identical(patch.before, run.values([key]).get(key))
         ]
-        if output.updates is None or not run.is_alone:
-            repairs = []
         writes, shown = yield from write_repairs(repairs, output.writes, run, shown=self._shown)
         stream_results(run, chain.from_iterable(map(new_messages, shown)))
-        for key in sorted(patches.keys() - writes.keys()):
-            logger.debug("repaired the input of the node %r: %s", run.node, patches[key])
+        unwritten = {key: patch for key, patch in patches.items() if key not in writes}
+        for _, patch in sorted(unwritten.items()):
+            logger.debug("repaired the input of the node %r: %s", run.node, patch)
         if writes:
-            return output.with_writes(writes)
-        # A node that read a repair which is not written, such as a summarizer, may remove it.
-        added = {message.id for patch in patches.values() for message in new_messages(patch)}
+            output = NodeOutput(output.with_writes(writes))
+        # A node returns what it has read; one that summarizes removes it.
+        sent = {key: patch.messages for key, patch in unwritten.items()}
+        before = {key: patch.before for key, patch in unwritten.items()}
+        output = NodeOutput(output.with_stored(sent, before))
+        added = {message.id for patch in unwritten.values() for message in new_messages(patch)}
         return output.without_removals_of(added)
 
 
@@ -281,12 +288,23 @@ class _NodeRequest(Request):
     Attributes:
         node: The node.
         state: Its input.
+        read: The histories in the input, before the node runs: it may change its lists in place.
         is_streamed: Whether the output is the first part of a stream, and the others.
     """
 
     node: PatchedNode
     state: Any
+    read: Histories
     is_streamed: bool = False
+
+    @classmethod
+    def of(
+        cls, run: Run, node: PatchedNode, state: Any, *, is_streamed: bool = False
+    ) -> _NodeRequest:
+        """The request of a node with this input."""
+        found = {key: messages_in(state, key) for key in node.repairers}
+        read = {key: [*history] for key, history in found.items() if history}
+        return cls(run, node, state, read, is_streamed)
 
     @property
     def has_history(self) -> bool:
@@ -295,8 +313,7 @@ class _NodeRequest(Request):
 
     def histories(self) -> Histories:
         """The histories in the input that are not empty."""
-        found = {key: messages_in(self.state, key) for key in self.node.repairers}
-        return {key: history for key, history in found.items() if history}
+        return self.read
 
     def guard(self) -> TruncationGuard:
         """A guard for the models below the node."""
@@ -318,7 +335,9 @@ class _NodeRequest(Request):
 
     def with_histories(self, histories: Histories) -> _NodeRequest:
         """The node with other histories in its input. What it returns then is one part."""
-        return replace(self, state=replace_values(self.state, histories), is_streamed=False)
+        given = {key: for_node(each, self.read.get(key, ())) for key, each in histories.items()}
+        state = replace_values(self.state, given)
+        return replace(self, state=state, read=histories, is_streamed=False)
 
     def send(self) -> IORequest:
         """Run the node."""
@@ -345,17 +364,18 @@ class _NodeRequest(Request):
 
     def message(self, output: Any) -> BaseMessage | None:
         """The one message that the node adds to its histories."""
-        histories = {key: messages_in(self.state, key) or [] for key in self.node.keys}
-        return NodeOutput(output).new_message(histories)
+        return NodeOutput(output).new_message(
+            {key: self.read.get(key, []) for key in self.node.keys}
+        )
 
     def closed(self, output: Any, message: AIMessage) -> Histories:
         """The histories that the node writes, and the one for the model only."""
         read = NodeOutput(output)
         keys = [*(key for key in self.node.keys if read.messages(key)), MODEL_INPUT]
         return {
-            key: self.node.repairers[key].closed([*history, message]).messages
+            key: self.node.repairers[key].closed([*self.read.get(key, []), message]).messages
             for key in keys
-            if (history := messages_in(self.state, key)) is not None
+            if messages_in(self.state, key) is not None
         }
 
     def with_turns(self, output: Any, turns: Histories) -> Any:

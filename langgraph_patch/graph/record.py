@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Final, cast
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
@@ -44,6 +44,7 @@ from langgraph_patch.graph.entry import Router
 from langgraph_patch.graph.guard import TruncationGuard, guarded
 from langgraph_patch.graph.once import Once
 from langgraph_patch.graph.writing import history_after, messages_in, open_calls
+from langgraph_patch.history.placeholders import is_placeholder
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -121,8 +122,9 @@ def _move_routers_behind(graph: Graph, node: str) -> None:
     schema, _ = graph.input_of(node)
     graph.builder.add_node(behind, _Nothing())
     for name, branch in routers.items():
-        *_, own_schema = parts_of_branch(branch)
-        graph.put_branch(behind, name, branch, input_schema=own_schema or schema)
+        path, ends, own_schema = parts_of_branch(branch)
+        path = _NotTwice(path, name, ends)
+        graph.put_branch(behind, name, branch, path=path, input_schema=own_schema or schema)
     graph.builder.add_edge(node, behind)
 
 
@@ -132,6 +134,33 @@ class _Nothing(GeneratorRunnable):
     def run(self, *_: Any, **__: Any) -> IOGenerator[None]:
         """Do nothing; LangGraph accepts a timeout because it can be awaited."""
         yield from ()
+
+
+class _NotTwice(Router):
+    """A router behind a `ToolNode`, without the nodes that run beside it and read the same state.
+
+    A call that had ended before `record=True` was switched on has led to them already.
+
+    Args:
+        onward: The router before.
+        name: Its name.
+        ends: The node for each value that the router returns. Default: it returns nodes.
+    """
+
+    def __init__(self, onward: Any, name: str, ends: Mapping[Any, str] | None = None) -> None:
+        super().__init__(onward, name)
+        self._ends = ends or {}
+
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[list[Any]]:
+        """Where to go."""
+        result = yield from self.onward(input, config)
+        targets = result if isinstance(result, list | tuple) else [result]
+        started = Run(config).started_nodes
+        return [
+            each
+            for each in targets
+            if isinstance(each, Send) or self._ends.get(each, each) not in started
+        ]
 
 
 # --- before the tool node ------------------------------------------------------------------
@@ -163,7 +192,7 @@ class _SendEach(Router):
         node = target if isinstance(target, Send) else self._ends.get(target, target)
         if isinstance(node, Send) or node not in self._keys:
             return [target]
-        calls = open_calls(history_after(state, self._keys[node], run) or [])
+        calls = _calls_to_run(history_after(state, self._keys[node], run) or [])
         return [Send(node, [{**call, PLACE: i}]) for i, call in calls.items()] or [target]
 
 
@@ -260,10 +289,19 @@ def _has_open_calls(value: Any, messages_key: str) -> bool:
     """Whether a `ToolNode` that got a whole state has something to do, or an error to raise."""
     history = messages_in(value, messages_key) or []
     last = next((m for m in reversed(history) if isinstance(m, AIMessage)), None)
-    return last is None or not last.tool_calls or bool(open_calls(history))
+    return last is None or not last.tool_calls or bool(_calls_to_run(history))
 
 
 def _has_several(value: Any, messages_key: str) -> bool:
     """Whether a `ToolNode` got several calls without a result at once: as a list, or in a state."""
     is_list = isinstance(value, list)
-    return len(value if is_list else open_calls(messages_in(value, messages_key) or [])) > 1
+    return len(value if is_list else _calls_to_run(messages_in(value, messages_key) or [])) > 1
+
+
+def _calls_to_run(history: Sequence[BaseMessage]) -> dict[int, dict[str, Any]]:
+    """The calls of the last message of a model that have no result, by their index in it.
+
+    A placeholder is no result: a call that has one runs if the application leads to it, as in the
+    bare graph and in a plain `ToolNode`.
+    """
+    return open_calls([message for message in history if not is_placeholder(message)])

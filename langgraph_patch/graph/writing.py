@@ -10,21 +10,24 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, push_message
-from langgraph.types import Command, Overwrite
+from langgraph.types import Command, Overwrite, Send
 from pydantic import BaseModel
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch.errors import GraphError
 from langgraph_patch.history.changes import Patch
+from langgraph_patch.history.comparing import are_identical, is_equal
 from langgraph_patch.history.messages import messages_or_none
+from langgraph_patch.history.placeholders import is_placeholder
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -84,6 +87,47 @@ def replace_values(state: Any, values: Mapping[str, Any]) -> Any:
     for key, value in values.items():
         object.__setattr__(copied, key, value)  # the dataclass may be frozen
     return copied
+
+
+class _OpenAtTheEnd(list[BaseMessage]):
+    """A repaired history whose placeholders are sent, and not seen by who looks at its end.
+
+    A node that asks a model whether a call may run then looks at the call: `messages[-1]`,
+    `reversed(messages)`. It must find what it finds without a repair, or it does not ask its human.
+
+    Args:
+        messages: The repaired history.
+        hidden: Its placeholders at the end.
+    """
+
+    def __init__(self, messages: Iterable[BaseMessage], hidden: Iterable[BaseMessage]) -> None:
+        super().__init__(messages)
+        self._hidden = list(hidden)
+
+    def _seen(self) -> list[BaseMessage]:
+        hidden = {id(message) for message in self._hidden}
+        return [message for message in self if id(message) not in hidden]
+
+    def __getitem__(self, index: Any) -> Any:
+        is_from_end = isinstance(index, int) and index < 0
+        return self._seen()[index] if is_from_end else super().__getitem__(index)
+
+    def __reversed__(self) -> Iterator[BaseMessage]:
+        return reversed(self._seen())
+
+
+def for_node(messages: Sequence[BaseMessage], read: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """A repaired history as a node gets it: a list of its own, which it may change.
+
+    Args:
+        messages: The repaired history.
+        read: The history before the repair.
+    """
+    known = {message.id for message in read}
+    end = [*takewhile(lambda message: isinstance(message, ToolMessage), reversed(messages))]
+    hidden = [message for message in end if is_placeholder(message) and message.id not in known]
+    is_seen = len(end) < len(messages) and messages[-1 - len(end)].id in known
+    return _OpenAtTheEnd(messages, hidden) if hidden and is_seen else [*messages]
 
 
 def values_in(state: Any) -> dict[str, Any]:
@@ -171,6 +215,18 @@ class NodeOutput:
         }
         return next(iter(new.values())) if len(new) == 1 else None
 
+    def says_more(self, key: str, read: Sequence[BaseMessage]) -> bool:
+        """Whether the node adds a message of a model to a history.
+
+        Args:
+            key: The state key of the history.
+            read: The history as it was before the node ran.
+        """
+        known = {id(message) for message in read} | {message.id for message in read} - {None}
+        added = [m for m in messages_or_none(self.messages(key)) or () if isinstance(m, AIMessage)]
+        new = [m for m in added if known.isdisjoint((id(m), m.id))]
+        return any(m.id is not None or m not in read for m in new)  # or a copy without an id
+
     def with_values(self, values: Mapping[str, Any]) -> Any:
         """The output with other values of some keys, each in the part that wrote it first."""
         left = dict(values)
@@ -188,24 +244,19 @@ class NodeOutput:
         sent: Mapping[str, Sequence[BaseMessage]],
         stored: Mapping[str, Sequence[BaseMessage]],
     ) -> Any:
-        """The output with stored messages in the place of those of another form of a request.
+        """The output with stored messages in the place of those that the node got.
 
         A node may return the history that it has read.
 
         Args:
-            sent: The histories in that form, by their state keys.
+            sent: The histories that the node got, by their state keys.
             stored: The same histories as they are stored.
         """
-        updates = [
-            {
-                key: _as_stored(value, sent[key], stored[key]) if key in sent else value
-                for key, value in update.items()
-            }
-            for update in self.updates or ()
-        ]
-        pairs = zip(self.updates or (), updates, strict=True)
-        is_same = all(old[key] is new[key] for old, new in pairs for key in old)
-        return self.value if is_same else self._with_updates(updates)
+
+        def change(key: str, value: Any) -> Any:
+            return _as_stored(value, sent[key], stored[key]) if key in sent else value
+
+        return self._changed(change)
 
     def with_messages_before(self, messages: Mapping[str, Sequence[BaseMessage]]) -> Any:
         """The output with messages before its own, but where it overwrites the whole history."""
@@ -234,19 +285,19 @@ class NodeOutput:
 
     def without_removals_of(self, ids: Collection[str | None]) -> Any:
         """The output without the removal of these messages, which LangGraph would refuse."""
-        removals = [m for _, value in self.writes for m in listed(value)]
-        if not any(isinstance(m, RemoveMessage) and m.id in ids for m in removals):
+
+        def change(_: str, value: Any) -> Any:
+            kept = [m for m in listed(value) if not (isinstance(m, RemoveMessage) and m.id in ids)]
+            return kept if isinstance(value, list) and len(kept) < len(value) else value
+
+        return self._changed(change)
+
+    def _changed(self, change: Callable[[str, Any], Any]) -> Any:
+        """The output with other values of its keys; the same object if all stay as they are."""
+        changed = [_part_with(part, change) for part in self._parts]
+        if are_identical(changed, self._parts):
             return self.value
-        updates = [
-            {
-                key: [m for m in value if not (isinstance(m, RemoveMessage) and m.id in ids)]
-                if isinstance(value, list)
-                else value
-                for key, value in update.items()
-            }
-            for update in self.updates or ()
-        ]
-        return self._with_updates(updates)
+        return changed if isinstance(self.value, list) else changed[0]
 
     def _with_updates(self, updates: Sequence[Mapping[str, Any]]) -> Any:
         """The output with other state updates of its parts."""
@@ -259,6 +310,33 @@ class NodeOutput:
 def _own_update(part: Any) -> Any:
     """The state update in what a node returned: a `Command`, or the update itself."""
     return (part.update or {}) if isinstance(part, Command) else part
+
+
+def _part_with(part: Any, change: Callable[[str, Any], Any]) -> Any:
+    """A part of an output, of any form, with other values of its keys."""
+    if isinstance(part, Command):
+        sends = part.goto if isinstance(part.goto, list | tuple) else [part.goto]
+        goto = [_part_with(each, change) for each in sends]
+        update = _part_with(part.update, change)
+        is_same = update is part.update and are_identical(goto, sends)
+        return part if is_same else replace(part, update=update, goto=goto)
+    if isinstance(part, Send):
+        sent = copy.copy(part)
+        sent.arg = _part_with(part.arg, change)
+        return part if sent.arg is part.arg else sent
+    if isinstance(part, list | tuple):  # the update of a `Command` may be pairs
+        pairs = [_pair_with(each, change) for each in part]
+        return part if are_identical(pairs, part) else pairs
+    old = values_in(part)
+    new = {key: value for key in old if (value := change(key, old[key])) is not old[key]}
+    return replace_values(part, new) if new else part
+
+
+def _pair_with(pair: Any, change: Callable[[str, Any], Any]) -> Any:
+    if not (isinstance(pair, tuple) and len(pair) == len(("key", "value"))):
+        return pair
+    value = change(*pair)
+    return pair if value is pair[1] else (pair[0], value)
 
 
 def _replaced(part: Any, update: Mapping[str, Any]) -> Any:
@@ -282,22 +360,34 @@ def _as_stored(value: Any, sent: Sequence[BaseMessage], stored: Sequence[BaseMes
         stored: That history as it is stored.
     """
     known = {id(message) for message in stored}
-    changed = {id(message) for message in sent if id(message) not in known}
+    changed = _Messages(message for message in sent if id(message) not in known)
     written = listed(value)
-    if changed.isdisjoint(map(id, written)):
+    if not any(message in changed for message in written):
         return value
-    if {id(message) for message in sent} <= {*map(id, written)}:  # the whole history
-        whole = {id(message) for message in sent}
-        place = next(i for i, message in enumerate(written) if id(message) in whole)
-        others = [message for message in written[place:] if id(message) not in whole]
+    whole, returned = _Messages(sent), _Messages(written)
+    if all(message in returned for message in sent):
+        place = next(i for i, message in enumerate(written) if message in whole)
+        others = [message for message in written[place:] if message not in whole]
         found = [*written[:place], *stored, *others]
     else:
         by_id = {message.id: message for message in stored if message.id is not None}
-        found = [
-            by_id.get(message.id) if id(message) in changed else message for message in written
-        ]
+        found = [by_id.get(m.id) if m in changed else m for m in written]
         found = [message for message in found if message is not None]
     return Overwrite(found) if isinstance(value, Overwrite) else found
+
+
+class _Messages:
+    """Messages in which an object, or a copy of it with its id, is found again."""
+
+    def __init__(self, messages: Iterable[Any]) -> None:
+        each = list(messages)
+        self._objects = {id(message) for message in each}
+        self._by_id = {getattr(message, "id", None): message for message in each}
+
+    def __contains__(self, message: object) -> bool:
+        name = getattr(message, "id", None)
+        is_copy = name is not None and is_equal(self._by_id.get(name), message)
+        return id(message) in self._objects or is_copy
 
 
 # --- writing a repaired history ---------------------------------------------------------------

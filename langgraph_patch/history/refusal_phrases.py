@@ -106,6 +106,31 @@ def matters_in(refusal: str) -> set[Matter]:
     return {matter for matter, phrases in _patterns().items() if phrases.search(text)}
 
 
+def speaks_of_calls(refusal: str) -> bool:
+    r"""Whether a refusal speaks of a call without a result.
+
+    A history that ends with a call ends with a message of a model, too.
+
+    Args:
+        refusal: The text.
+
+    Examples:
+        >>> from langgraph_patch.history.refusal_phrases import speaks_of_calls
+        >>> speaks_of_calls("messages.2: `tool_use` ids were found without `tool_result` blocks")
+        True
+        >>> speaks_of_calls("messages.0.content.0: Could not process image")
+        False
+    """
+    return bool(_OF_CALLS.search(_plain(refusal))) or "end" in matters_in(refusal)
+
+
+_OF_CALLS = re.compile(
+    r"tool_result|tool messages|toolresult|function response|response messages|tool output"
+    r"|corresponding toolmessage|calls and responses|call and result"
+)
+"""Words of the sentences about a call without its result (the page *Find your error* has them)."""
+
+
 @cache
 def _patterns() -> Mapping[Matter, re.Pattern[str]]:
     """For each matter a pattern of its phrases."""

@@ -141,12 +141,13 @@ def test_a_repair_that_adds_nothing(damage: str):
 WRITERS: dict[str, Callable[[], Any]] = {
     "dict": lambda: {"messages": [FINE], "note": "n"},
     "a message as a dict": lambda: {"messages": {"role": "assistant", "content": "fine"}},
-    "nothing": lambda: None,
     "command": lambda: Command(update={"messages": [FINE], "note": "n"}, goto="after"),
     "list of one command": lambda: [Command(update={"messages": [FINE]}, goto="after")],
     "removal": lambda: {"messages": [RemoveMessage(id="go"), FINE]},
 }
 OTHERS: dict[str, Callable[[], Any]] = {
+    "nothing": lambda: None,
+    "what it has read": lambda: {"messages": [GO]},
     "pairs": lambda: Command(update=[("messages", [FINE]), ("note", "n")]),
     "a key twice": lambda: [Command(update={"steps": ["a"]}), {"steps": ["b"], "messages": [FINE]}],
     "overwrite": lambda: {"messages": Overwrite([HumanMessage("all over", id="o")])},

@@ -24,11 +24,13 @@ CHART = calls(("show_chart", {}))
 GO = HumanMessage("go", id="h1")
 
 
-def frontend(model: Any, tools: Any, saver: Any, *, has_tools: bool = True) -> Any:
+def frontend(
+    model: Any, tools: Any, saver: Any, *, has_tools: bool = True, looks: bool = True
+) -> Any:
     """A graph whose frontend runs `show_chart`: the chat node has nothing to say meanwhile."""
 
     def chat(state: Any) -> Any:
-        waits = getattr(state["messages"][-1], "tool_calls", None)
+        waits = looks and getattr(state["messages"][-1], "tool_calls", None)
         return None if waits else {"messages": [model.invoke(state["messages"])]}
 
     def route(state: Any) -> str:
@@ -64,19 +66,24 @@ def test_a_call_that_waits_for_the_frontend():
         ([CHART], {}, False),
         ([HumanMessage("please"), CHART], {}, False),
         ([CHART, HumanMessage("never mind")], {}, True),
-        ([CHART], {"model_node": "chat"}, True),
+        ([CHART], {"model_node": "chat", "looks": False}, True),
+        ([CHART], {"model_node": "chat"}, False),
         ([calls(("show_chart", {}), ("mail", {"to": "b"}))], {}, True),
         ([TWO], {"has_tools": False}, False),
         ([CHART], {"inside": True}, False),
     ],
 )
 def test_when_a_call_at_the_end_is_left_open(messages: Any, options: Any, *, is_answered: bool):
-    """It is, unless a message follows, the node is named, or its model is asked and refuses."""
+    """It is, unless a message follows, a named node says more, or its model is asked and refuses.
+
+    A named node that looks at the end of its history finds the call as it is.
+    """
     options = {"recover": False, **options}
-    has_tools, inside = options.pop("has_tools", True), options.pop("inside", False)
+    inside = options.pop("inside", False)
+    own = {name: options.pop(name, True) for name in ("has_tools", "looks")}
 
     def build(model: Any, tools: Any, saver: Any) -> Any:
-        graph = frontend(model, tools, None if inside else saver, has_tools=has_tools)
+        graph = frontend(model, tools, None if inside else saver, **own)
         return above(graph).compile(checkpointer=saver) if inside else graph
 
     it = Agent(build)

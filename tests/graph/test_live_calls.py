@@ -1,0 +1,307 @@
+"""A call that is about to run stays alive, whatever refuses the model of a node before its tools.
+
+Such a node is a judge, a memory, a summary. It asks a model of its own, which is refused because of
+something old, or because it does not accept an open call. The bare graph ends there; a patched one
+asks again, and then does what the bare graph does where nothing is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+)
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, Send, interrupt
+
+from kit import StrictModel, calls, lines
+from langgraph_patch import with_patching
+from langgraph_patch.graph.writing import NodeOutput, for_node
+from langgraph_patch.history.patch import patch_messages
+from support.refused import RefusedError, RefusingModel
+
+THREAD: Any = {"configurable": {"thread_id": "1"}}
+OLD = [HumanMessage("rain?", id="h"), AIMessage("", id="said nothing")]
+READ = "paid 5"
+
+
+def pays(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def strict(messages: list[BaseMessage]) -> str | None:
+    """Why a strict provider refuses a history whose last call has no result."""
+    ids = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
+    is_open = any(c["id"] not in ids for m in messages for c in getattr(m, "tool_calls", []))
+    return "`tool_use` ids were found without `tool_result` blocks" if is_open else None
+
+
+def old(messages: list[BaseMessage]) -> str | None:
+    """Why one refuses a message that says nothing; it accepts open calls."""
+    is_empty = any(m.type == "ai" and not m.text and not m.tool_calls for m in messages)
+    return "Assistant message must have either content or tool_calls" if is_empty else None
+
+
+def unknown(messages: list[BaseMessage]) -> str | None:
+    """The same, in words that nobody knows."""
+    return "no" if old(messages) else None
+
+
+REFUSALS = {"the open call": strict, "an old message": old, "in unknown words": unknown}
+
+
+def last_call(messages: list[BaseMessage]) -> Any:
+    """The call of the last message, as most code finds it."""
+    return messages[-1].tool_calls[0]
+
+
+def by_attribute(messages: list[BaseMessage]) -> Any:
+    """The same, in the way of `tools_condition`."""
+    found = getattr(messages[-1], "tool_calls", None)
+    return found[0] if found else None
+
+
+def by_type(messages: list[BaseMessage]) -> Any:
+    """The same, if the last message is one of a model."""
+    return messages[-1].tool_calls[0] if isinstance(messages[-1], AIMessage) else None
+
+
+def by_search(messages: list[BaseMessage]) -> Any:
+    """The same, from the end."""
+    return next(iter(next(reversed(messages)).tool_calls), None)
+
+
+class State(MessagesState):
+    """The history, and what a judge says."""
+
+    verdict: str
+
+
+def judged(judge: Any, look: Any, returned: Any, *, asks: bool) -> Any:
+    """A gate that asks a judge, then a human about the last call."""
+
+    def gate(state: Any) -> dict[str, Any]:
+        verdict = judge.invoke([*state["messages"], HumanMessage("safe?")]).text
+        if look(state["messages"]) and asks and interrupt("pay?") != "yes":
+            verdict = "no"
+        return {"verdict": verdict, **returned(state["messages"])}
+
+    return gate
+
+
+RETURNED: dict[str, Any] = {
+    "nothing": lambda _: {},
+    "all": lambda history: {"messages": history},
+    "the call again": lambda history: {"messages": [m for m in history if m.type == "ai"][-1:]},
+    "a note of a human": lambda _: {"messages": [HumanMessage("checked")]},
+}
+
+
+def with_gate(gate: Any, model: Any) -> StateGraph[Any]:
+    """A graph with the gate between the model and its tools."""
+    builder = StateGraph(State).add_node("gate", gate).add_node("tools", ToolNode([pays]))
+    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_edge(START, "llm").add_edge("tools", "llm")
+    called = lambda state: "gate" if state["messages"][-1].tool_calls else END
+    builder.add_conditional_edges("llm", called, ["gate", END])
+    safe = lambda state: END if state["verdict"] == "no" else "tools"
+    builder.add_conditional_edges("gate", safe, ["tools", END])
+    return builder
+
+
+OPTIONS: list[dict[str, Any]] = [{}, {"record": True}, {"once": ["pays"]}, {"model_node": "gate"}]
+
+
+LOOKS = [last_call, by_attribute, by_type, by_search]
+PAIRS = [(i, (i + k) % 4) for i in range(4) for k in range(4)]
+CASES = [
+    (refusal, LOOKS[a], [*RETURNED][b], OPTIONS[(a + b + i) % 4])
+    for i, refusal in enumerate(REFUSALS)
+    for a, b in PAIRS
+]
+"""Each pair of two of the four."""
+
+
+@pytest.mark.parametrize(("refusal", "look", "returned", "options"), CASES)
+def test_a_judge_that_is_refused_ends_no_call(
+    refusal: str, look: Any, returned: str, options: dict[str, Any]
+):
+    """The human is asked, the approved call runs once, and its result is read."""
+    judge = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("safe")] * 9)
+    model = StrictModel(script=[calls(("pays", {"amount": 5}))])
+    gate = judged(judge, look, RETURNED[returned], asks=True)
+    graph = with_gate(gate, model).compile(checkpointer=InMemorySaver())
+    graph = with_patching(graph, **options)
+    history = [*OLD, HumanMessage("pay 5", id="p")]
+    graph.invoke({"messages": history}, THREAD)
+    assert [each.value for each in graph.get_state(THREAD).interrupts] == ["pay?"]
+    assert not [m for m in graph.get_state(THREAD).values["messages"] if m.type == "tool"]
+    state = graph.invoke(Command(resume="yes"), THREAD)
+    assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
+    assert state["messages"][-1].text == "done"
+
+
+def test_an_error_behind_closed_calls_is_the_refusal():
+    """A gate that finds a result where it expects none fails: that is not the user's error."""
+    judge = RefusingModel(rule=strict, script=[AIMessage("safe")])
+    model = StrictModel(script=[calls(("pays", {"amount": 5}))])
+
+    def counts(history: list[BaseMessage]) -> Any:
+        assert not [m for m in history if m.type == "tool"], "a tool has run already"
+
+    gate = judged(judge, counts, RETURNED["nothing"], asks=False)
+    graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()))
+    with pytest.raises(RefusedError, match="tool_use") as caught:
+        graph.invoke({"messages": [HumanMessage("pay 5")]}, THREAD)
+    assert any("a tool has run already" in each for each in caught.value.__notes__)
+    assert lines(graph.get_state(THREAD).values["messages"])[1:] == ["ai c1: "]
+
+
+def test_an_error_behind_an_unusable_message_leaves_the_turn_as_it_is():
+    """The bare node has answered with that message: a second run must not make an error of it."""
+    cut = {
+        "name": "pays",
+        "args": '{"amount',
+        "id": "c1",
+        "error": None,
+        "type": "invalid_tool_call",
+    }
+    unusable = AIMessage("", invalid_tool_calls=[cut])  # type: ignore[list-item]
+    model = StrictModel(script=[unusable, AIMessage("fine")])
+
+    def llm(state: Any) -> Any:
+        if len(state["messages"]) > 1:
+            raise IndexError
+        return {"messages": [model.invoke(state["messages"])]}
+
+    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
+    state = with_patching(builder.compile()).invoke({"messages": [HumanMessage("pay")]})
+    assert [m.type for m in state["messages"]] == ["human", "ai"]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_node_that_appends_to_its_list(*, is_refused: bool):
+    """What it adds is stored, and a cut message is asked for again."""
+    model = RefusingModel(rule=old if is_refused else lambda _: None, script=[AIMessage("rain")])
+
+    def llm(state: Any) -> Any:
+        state["messages"].append(model.invoke(state["messages"]))
+        return state
+
+    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    state = graph.invoke({"messages": [*OLD, HumanMessage("well?", id="w")]}, THREAD)
+    assert [m.text for m in state["messages"]] == (
+        ["rain?", "[no text]", "well?", "rain"] if is_refused else ["rain?", "", "well?", "rain"]
+    )
+
+
+def test_recording_that_is_switched_on_while_a_call_waits():
+    """What an earlier version has led to runs once: not beside the routers of this version."""
+    paid: list[int] = []
+
+    def asks(amount: int) -> str:
+        """Ask."""
+        return f"{interrupt('ok?')} {amount}"
+
+    def looks(amount: int) -> str:
+        """Look."""
+        paid.append(amount)
+        return "looked"
+
+    def graph(model: Any, saver: Any) -> Any:
+        sends = lambda state: [Send("tools", [c]) for c in state["messages"][-1].tool_calls] or END
+        builder = StateGraph(MessagesState).add_node("tools", ToolNode([asks, looks]))
+        builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
+        builder.add_edge(START, "llm").add_conditional_edges("llm", sends, ["tools", END])
+        builder.add_conditional_edges("tools", lambda _: "llm", ["llm"])
+        return builder.compile(checkpointer=saver)
+
+    saver = InMemorySaver()
+    model = StrictModel(script=[calls(("looks", {"amount": 1}), ("asks", {"amount": 2}))])
+    graph(model, saver).invoke({"messages": [HumanMessage("go")]}, THREAD)
+    recorded = with_patching(graph(model, saver), record=True)
+    state = recorded.invoke(Command(resume="yes"), THREAD)
+    assert (paid, len(model.seen)) == ([1], 2)
+    assert [m.text for m in state["messages"][2:]] == ["looked", "yes 2", "done"]
+
+
+@pytest.mark.parametrize("options", [{}, {"record": True}, {"once": ["pays"]}], ids=str)
+def test_a_call_with_a_placeholder_runs_where_the_application_leads_to_it(options: Any):
+    """A placeholder is no result. As in the bare graph, what a goto sends to the tools is run."""
+    builder = with_gate(lambda _: {}, StrictModel(script=[]))
+    builder.add_conditional_edges(START, lambda _: "gate", ["gate", "llm"])
+    builder.edges.remove((START, "llm"))
+    builder.branches["gate"].clear()
+    builder.add_edge("gate", "tools")
+    graph = builder.compile(checkpointer=InMemorySaver())
+    history = [HumanMessage("pay", id="h"), calls(("pays", {"amount": 5}), id="a")]
+    graph.update_state(THREAD, {"messages": history}, as_node="llm")
+    graph = with_patching(graph, **options)
+    state = graph.invoke({"messages": [HumanMessage("do it now", id="n")]}, THREAD)
+    assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
+    assert state["messages"][-1].text == "done"
+
+
+# --- what a node gets, and what it returns ------------------------------------------------------
+
+
+def repaired() -> tuple[list[BaseMessage], list[BaseMessage]]:
+    """A history with a call at its end, and the same with a placeholder."""
+    history = [HumanMessage("pay", id="h"), calls(("pays", {"amount": 5}), id="a")]
+    return history, patch_messages(history).messages
+
+
+def test_the_end_of_a_repaired_history_is_that_of_the_stored_one():
+    """Who looks from the end finds the open call; who sends the history sends the placeholder."""
+    history, messages = repaired()
+    given = for_node(messages, history)
+    assert ([*given], given[:], list(given)) == (messages, messages, messages)
+    assert (given[-1], given[-2], [*reversed(given)]) == (*reversed(history), history[::-1])
+    given.append(HumanMessage("more", id="m"))
+    assert [given[-1].id, given[-2].id] == ["m", "a"]
+    assert type(for_node(history, history)) is list
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda history: {"messages": history},
+        lambda history: {"messages": history[-1:]},
+        lambda history: Command(update={"messages": history}, goto="next"),
+        lambda history: Command(update=[("messages", history)]),
+        lambda history: Command(goto=Send("next", {"messages": history})),
+        lambda history: Command(goto=[Send("next", {"messages": history}), "other"]),
+        lambda history: [Command(update={"messages": history}), Command(goto="next")],
+        lambda history: {"messages": [m.model_copy() for m in history]},
+    ],
+)
+def test_a_placeholder_that_is_not_written_is_not_returned(form: Any):
+    """In whatever form a node returns what it has read."""
+    history, messages = repaired()
+    output = NodeOutput(form(messages)).with_stored({"messages": messages}, {"messages": history})
+    assert "may or may not have run" in repr(form(messages))
+    assert "may or may not have run" not in repr(output)
+    untouched = form(history)
+    unchanged = NodeOutput(untouched).with_stored({"messages": messages}, {"messages": history})
+    assert unchanged is untouched
+
+
+def test_what_a_model_says_more():
+    """A message that the history has, a copy of it and another one's message are nothing new."""
+    said, bare = AIMessage("hm", id="a"), AIMessage("hm")
+    read = [said, bare]
+    says = lambda *added: NodeOutput({"messages": [*added]}).says_more("messages", read)
+    assert not says(said, bare, said.model_copy(), bare.model_copy(), HumanMessage("new"))
+    assert not says(AIMessage("edited", id="a"))
+    assert says(AIMessage("new"))
+    assert says(("ai", "new"))
+    assert not NodeOutput(Command(graph=Command.PARENT)).says_more("messages", read)
