@@ -19,7 +19,7 @@ from langgraph.graph import StateGraph
 from langgraph.types import Command
 
 from gates.places import CLASHES, EIGHT, PLACES
-from gates.world import MANNERS, REFUSALS, RETURNS, TABLE, World
+from gates.world import LOOKS, MANNERS, REFUSALS, RETURNS, TABLE, World
 from langgraph_patch import with_patching
 
 # --- a play ------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {"once": ["pay"]},
     {"record": True, "once": ["pay"]},
 )
-APPROVALS = ("", "tool", "node", "gate", "gate, newest")
+APPROVALS = ("", "tool", "node", *LOOKS)
 Row = tuple[Form, dict[str, Any]]
 
 
@@ -292,5 +292,5 @@ def variants() -> Iterator[Row]:
 def _turned(rows: Iterable[tuple[str, str, dict[str, str]]]) -> Iterator[Row]:
     """Rows, with the values of strict, approval and options in turn."""
     for number, (place, refusal, changes) in enumerate(rows):
-        form = Form(place, refusal, bool(number % 2), APPROVALS[number * 3 % 7 % 5], **changes)
+        form = Form(place, refusal, bool(number % 2), APPROVALS[number * 3 % 7], **changes)
         yield form, OPTIONS[number // 2 % 4 if place != "executor" else 0]

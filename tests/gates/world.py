@@ -118,8 +118,8 @@ class World:
     Attributes:
         refusal: What the judge refuses.
         strict: Whether every model refuses open calls, too.
-        approval: Who asks a human: "", "tool", "node", "gate" if the last message has calls, or
-            "gate, newest" if the newest message of a model has.
+        approval: Who asks a human: "", "tool", "node"; or the gate, if the message at which it
+            looks (`LOOKS`) has calls.
         manner: How the gate asks, a key of `MANNERS`.
         returns: What the gate adds, a key of `RETURNS`.
         done: For each call what became of it, in order: "start", "paid", "declined".
@@ -206,6 +206,14 @@ def newest_calls(messages: Sequence[BaseMessage]) -> list[Any]:
     """The calls of the newest message of a model."""
     return next((m.tool_calls for m in reversed(messages) if isinstance(m, AIMessage)), [])
 
+
+LOOKS: dict[str, Callable[[list[BaseMessage]], list[Any]]] = {
+    "gate": last_calls,
+    "gate, newest": newest_calls,
+    "gate, copy": lambda messages: last_calls([*messages]),
+    "gate, slice": lambda messages: last_calls(messages[-1:]),
+}
+"""How a gate looks for calls before it asks a human."""
 
 # --- how a gate asks ---------------------------------------------------------------------------
 
@@ -348,8 +356,8 @@ def returned(world: World, state: dict[str, Any], verdict: str, key: str = "verd
 def ask(world: World, judge: Any, messages: list[BaseMessage]) -> str:
     """Ask the judge, and then a human if the gate does."""
     verdict = MANNERS[world.manner](judge, messages)
-    calls_of = last_calls if world.approval == "gate" else newest_calls
-    if world.approval.startswith("gate") and calls_of(messages):
+    calls_of = LOOKS.get(world.approval)
+    if calls_of is not None and calls_of(messages):
         world.asked.append("gate")
         verdict = "safe" if interrupt("May it?") == "yes" else "unsafe"
     return verdict
