@@ -7,7 +7,7 @@ from ways.laws import Reference, as_test, ways
 
 pytestmark = pytest.mark.needs(langgraph="1.2")
 
-COUNTS = {**dict.fromkeys(KINDS, 70), "create_agent": 64}
+COUNTS = {**dict.fromkeys(KINDS, 70), "create_agent": 64, "approval": 78}
 """How many ways of up to two events there are in each kind of graph."""
 
 
