@@ -362,7 +362,7 @@ def _gate(session):
     builder.add_node("tools", ToolNode(session.tools(TOOLS))).add_edge("tools", "agent")
     router = lambda state: "gate" if tools_condition(state) == "tools" else "__end__"
     builder.add_edge(START, "agent").add_conditional_edges("agent", router, ["gate", "__end__"])
-    builder.add_edge("gate", "tools")
+    builder.add_conditional_edges("gate", tools_condition, ["tools", "__end__"])
     return session.patch(builder.compile(checkpointer=session.saver))
 
 
