@@ -192,12 +192,17 @@ class _Row(NamedTuple):
         return self.bare if is_handled else self.right
 
 
+def _may_end_calls(form: Form) -> bool:
+    """Whether the gate itself says something behind the calls, or handles a refusal."""
+    return form.returns in {"ai", "append ai"} or form.manner.endswith("by default")
+
+
 def _ends_well(number: int, form: Form, row: _Row) -> Iterator[str]:
     """The laws of a turn that ends without an error."""
     right, turn = row.expected(form), row.turn
     for what in ("did", "asked", "read", "end"):
-        if what == "read" and form.returns in {"ai", "append ai"}:
-            continue  # what is said behind an open call ends it
+        if what == "read" and _may_end_calls(form):
+            continue
         if getattr(turn, what) != getattr(right, what):
             yield f"turn {number} {what} {getattr(turn, what)!r}, right {getattr(right, what)!r}"
     if turn.judged < right.judged:
@@ -225,8 +230,7 @@ def _of_turns(form: Form, *outcomes: Outcome) -> Iterator[str]:
             yield from _ends_badly(number, row)
             return  # what comes behind is another story
         yield from _ends_well(number, form, row)
-    is_ended = form.returns in {"ai", "append ai"} or form.manner.endswith("by default")
-    if outcomes[2].stored != outcomes[1].stored and not is_ended:
+    if outcomes[2].stored != outcomes[1].stored and not _may_end_calls(form):
         yield f"stored {outcomes[2].stored}, right {outcomes[1].stored}"
 
 
