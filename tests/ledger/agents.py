@@ -18,7 +18,7 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 from langchain.agents import AgentState, create_agent, middleware
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda, ensure_config
 from langchain_core.tools import tool
 from langgraph.channels import DeltaChannel
@@ -29,8 +29,8 @@ from langgraph.types import Command, Send, interrupt
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
-from kit import StrictModel, loop, send_each
-from langgraph_patch.testing import check_request
+from kit import StrictModel, loop, model_node, send_each
+from langgraph_patch.testing import RefusedError, check_request
 
 RECEIPT = re.compile(r"receipt-(\d+)")
 REF = re.compile(r"R\d+")
@@ -169,10 +169,14 @@ class RandomModel(StrictModel):
         with world.lock:  # of two runs at once, no two calls may have one ref
             number = sum(read.agent == self.agent for _, read in world.all(Read))
             world.log(Read(self.agent, run, tuple(messages)))
-            check_request(messages)
+            self.check(messages)
             if all(message.type == "system" for message in messages):
                 raise ValueError("there is no message")  # as LangGraph may do after a goto
             return self._reply(messages, number)
+
+    def check(self, messages):
+        """Refuse what a provider refuses."""
+        check_request(messages)
 
     def _reply(self, messages, number):
         message_id = f"ai-{self.agent}-{number}"
@@ -182,7 +186,8 @@ class RandomModel(StrictModel):
         parent = refs[0] if refs and self.agent == "sub" else ""
         rounds = sum(message.type == "ai" for message in messages[max(humans, default=0) :])
         if self.world.calm or rounds >= 3 or draw.random() > (0.3 if rounds else 0.9):
-            return AIMessage(f"final answer for {parent}", id=message_id)
+            is_silent = self.settings.name == "gate" and draw.random() < 0.5
+            return AIMessage("" if is_silent else f"final answer for {parent}", id=message_id)
         calls, invalid = [], []
         tools = {n: w for n, w in self.tools.items() if n not in self.settings.never}
         for index in range(draw.choice([1, 2, 2, 3])):
@@ -209,6 +214,24 @@ class RandomModel(StrictModel):
             else:
                 calls.append(call)
         return AIMessage("", id=message_id, tool_calls=calls, invalid_tool_calls=invalid)
+
+
+class SilentModel(RandomModel):
+    """Accepts messages of a model that say nothing."""
+
+    def check(self, messages):
+        try:
+            check_request(messages)
+        except RefusedError as error:
+            if "either content or" not in str(error):
+                raise
+
+
+class JudgeModel(RandomModel):
+    """Finds each call safe, and refuses messages that say nothing, and calls without results."""
+
+    def _reply(self, messages, number):
+        return AIMessage("safe", id=f"judge-{number}")
 
 
 # --- the graphs ---------------------------------------------------------------------------------
@@ -325,6 +348,24 @@ def _nested(session, *, lasting=False):
     return graph if lasting else session.patch(graph)
 
 
+def _gate(session):
+    """A judge is asked between the model and its tools."""
+    judge = session.model("judge", {}, kind=JudgeModel)
+    model = session.model("main", TOOLS, kind=SilentModel)
+
+    def gate(state):
+        judge.invoke([SystemMessage("Are these calls safe?"), *state["messages"]])
+        return {}
+
+    builder = StateGraph(Delta if session.settings.delta else Plain)
+    builder.add_node("agent", model_node(model)).add_node("gate", gate)
+    builder.add_node("tools", ToolNode(session.tools(TOOLS))).add_edge("tools", "agent")
+    router = lambda state: "gate" if tools_condition(state) == "tools" else "__end__"
+    builder.add_edge(START, "agent").add_conditional_edges("agent", router, ["gate", "__end__"])
+    builder.add_conditional_edges("gate", tools_condition, ["tools", "__end__"])
+    return session.patch(builder.compile(checkpointer=session.saver))
+
+
 class Kind(NamedTuple):
     """A kind of agent. `may`: the settings that it knows."""
 
@@ -346,4 +387,5 @@ KINDS = {
     "supervisor": Kind(_supervisor, entry="supervisor"),
     "nested": Kind(_nested, "record delta router", "child", own_tasks=False),
     "nested_lasting": Kind(partial(_nested, lasting=True), entry="child"),
+    "gate": Kind(_gate, "record delta", own_tasks=False),
 }

@@ -35,6 +35,9 @@ DISTURBED = {"cancel", "kill", "overtaken", "overtaking", "saver_fault"}
 PLAIN = {"message", "resume", "resume_partly"}
 """The events after which START adds what LangGraph dropped."""
 
+RUNS_ALL = {"tool_node", "send", "react_v1", "react_v2", "create_agent", "nested", "gate"}
+"""The kinds in which nothing but an answer keeps a call from running."""
+
 NOT_READ = {"supervisor", "deep_agent"}
 """The kinds in which a model does not read what another agent did."""
 
@@ -70,6 +73,7 @@ class Judge:
         self._judge_reads()
         self._judge_presence()
         self._judge_tools()
+        self._judge_runs()
         self._judge_answers()
         self._judge_last_state()
 
@@ -167,6 +171,20 @@ class Judge:
                 planned = any(first < edit <= number for edit in self.session.edits)
                 if self._is_certain(first, number) and not planned:
                     self._add("twice", "", call, f"receipts {first}, {event.execution}", number)
+
+    def _judge_runs(self):
+        """A run that ends, and waits for nothing, has run each call that its model made."""
+        if self.session.settings.name not in RUNS_ALL or self.session.settings.approval:
+            return
+        for run in self.runs:
+            if run.waits or run.event in DISTURBED or run.error:
+                continue
+            for call, born in self.born.items():
+                is_of = run.begin <= born < run.end and self._run_of(born) is run
+                is_unique = self.names[call[1:3]] == 1 == self.ids[call[:2]]
+                began = any(n < run.end for n in self._executions(call))
+                if is_of and is_unique and not call.malformed and not began:
+                    self._add("not run", "", call, "", int(run.end))
 
     def _judge_answers(self):
         """An answer by id to a live pause reaches the call that asked, and no other."""

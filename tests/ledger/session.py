@@ -113,8 +113,8 @@ class Session:
         if self.settings.sqlite:
             self.saver.conn.close()
 
-    def model(self, agent, tools):
-        return RandomModel(agent=agent, world=self.world, settings=self.settings, tools=tools)
+    def model(self, agent, tools, *, kind=RandomModel):
+        return kind(agent=agent, world=self.world, settings=self.settings, tools=tools)
 
     def tools(self, names, **options):
         coroutine = self.settings.coroutines
@@ -140,7 +140,7 @@ class Session:
     @contextmanager
     def noted(self, event):
         begin = len(self.world.entries)
-        run = SimpleNamespace(event=event, begin=begin, end=float("inf"), error="")
+        run = SimpleNamespace(event=event, begin=begin, end=float("inf"), error="", waits=True)
         self.runs.append(run)
         self.world.run = len(self.runs) - 1
         yield run
@@ -150,6 +150,7 @@ class Session:
         """Wait for a run; the thread is dead if it fails and the event does not explain that."""
         try:
             future.result(30)
+            run.waits = bool(self.state().next)
         except (Exception, CancelledError) as error:  # noqa: BLE001 - every failure is judged
             run.error = run.error or f"{type(error).__name__}: {error}"
             if self.world.calm or not EXPLAINED.search(f"{error!r} {error.__cause__!r}"):

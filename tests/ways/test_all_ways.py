@@ -1,0 +1,29 @@
+"""Every way of a thread: nothing false, nothing twice, nothing lost, nothing that is not run."""
+
+import pytest
+
+from ways.graphs import EVENTS, KINDS, MODES
+from ways.laws import Reference, as_test, ways
+
+pytestmark = pytest.mark.needs(langgraph="1.2")
+
+COUNTS = {**dict.fromkeys(KINDS, 70), "create_agent": 64, "approval": 78}
+"""How many ways of up to two events there are in each kind of graph."""
+
+
+def pytest_generate_tests(metafunc):
+    """Play each way of two events; of three with `--long`, those with one first event together."""
+    if "first" in metafunc.fixturenames:
+        is_long = metafunc.config.getoption("--long")
+        firsts = [letter for letter in EVENTS if letter not in "yn"] if is_long else [""]
+        cases = [(kind, mode, first) for kind in KINDS for mode in MODES for first in firsts]
+        metafunc.parametrize(("kind", "mode", "first"), cases)
+
+
+def test_every_way_of_a_thread(kind, mode, first):
+    """The shortest way that breaks a law is printed as a test."""
+    right = Reference(kind)
+    found = list(ways(kind, mode, right, 3 if first else 2, first))
+    broken = min((way for way in found if way.laws), key=lambda way: len(way.word), default=None)
+    assert broken is None, as_test(kind, mode, broken)
+    assert len(found) == COUNTS[kind] if not first else first == "i" or len(found) > 50
