@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, TypedDict
+from typing import Any, NoReturn, TypedDict
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -171,6 +171,18 @@ class PatchNode(RepairNode):
         )
         super().__init__([repairer])
         self._messages_key = messages_key
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Say how it is used: a reader of `patch_model(model)` may call it.
+
+        Raises:
+            GraphError: In any case.
+        """
+        raise GraphError(
+            "A patch node is no function: add it to the graph, before the model, by "
+            "builder.add_node('patch_tool_calls', patch_node) and an edge that leads from it to "
+            "the model. In a function use patch_messages(messages) or patch_model(model)."
+        )
 
     def __repr__(self) -> str:
         options = inspect.signature(PatchNode).parameters

@@ -162,12 +162,12 @@ def with_patching(
 
     Returns:
         A new graph of the same type, with the same settings and checkpointer, the same nodes, and
-        the node `patch_tool_calls`.
+        the node `patch_tool_calls`. `graph` itself if it is patched already, with these options.
 
     Raises:
         GraphError: If `graph` is not such a graph, its state has no keys, no node reads the state
-            key `messages_key`, there is no node `model_node`, or there is a node called
-            `patch_tool_calls` already.
+            key `messages_key`, there is no node `model_node`, there is a node called
+            `patch_tool_calls`, or the graph is patched already with other options.
         OptionError: If an option has an invalid value.
 
     Examples:
@@ -194,6 +194,9 @@ def with_patching(
         on_patch=on_patch,
         once=checked_names(once),
     )
+    options = (names, keys, placeholder, recover, reconcile, on_patch, record, repairer.once)
+    if Graph(builder).is_patched_with(options):
+        return graph
     nodes = cover(Graph(builder), frozenset(keys), frozenset(names))
     _check_names(names, nodes)
     _check_reconcile(reconcile or (), tools_of(nodes.values()))
@@ -201,6 +204,7 @@ def with_patching(
     _check_keys(Graph(builder), nodes, keys)
     repairers = {key: replace(repairer, messages_key=key, other_histories=keys) for key in keys}
     patched = _patch_graph(graph, _Context(nodes, repairers, repairer.once, record=record))
+    Graph(_checked_builder(patched)).mark_as_patched(options)
     if record and not any(node.tool_node for node in nodes.values()):
         logger.warning("record=True records nothing: no node of the graph is a ToolNode")
     graphs = dict.fromkeys(node.graph for node in nodes.values())
@@ -298,7 +302,10 @@ def _name_error(node: object) -> GraphError:
     """The error for a node that has the name of the one that is to be added."""
     remedy = "give yours another name"
     if isinstance(node, RepairNode):
-        remedy = "the graph is patched already, so leave out one of the two calls"
+        remedy = (
+            "the graph is patched already, with other options or before a node or an edge was "
+            "added. Patch the graph that you had before, once"
+        )
     if isinstance(node, PatchNode):
         remedy = "leave out your patch node and its edges, or with_patching"
     return GraphError(
