@@ -111,14 +111,14 @@ class PatchNode(RepairNode):
     A list without any LangChain message, such as one of plain dicts, is left alone, and one WARNING
     says so.
 
-    The logger `langgraph_patch` reports each repair that is written to the state, on level INFO,
-    with the thread id and the changes. Each is a custom event of the run as well, with the name
-    `langgraph_patch`.
+    The logger `langgraph_patch` reports each repair that is written, on level INFO; it is a custom
+    event of the run as well.
 
     Args:
         placeholder: The text of the tool message for a call without a result: one text for all
             calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
-            returns a text or a `ToolMessage`. Default: a text that names the cause.
+            returns a text or a `ToolMessage`. `{name}` and `{id}` in a text are replaced. Default:
+            a text that names the cause.
         messages_key: The state key that has the history. Default: `"messages"`.
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history. They are searched only if the history is damaged.

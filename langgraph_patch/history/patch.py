@@ -77,11 +77,10 @@ def patch_messages(
     Args:
         messages: The history: LangChain messages, or dicts, tuples and strings that LangGraph
             accepts as messages. It is not changed.
-        placeholder: The content of the placeholders: one text for all, a mapping from causes
-            to texts (other causes get the default text), or a callable that takes a
-            `DanglingCall` and returns a text or a `ToolMessage`. `{name}` and `{id}` in a text
-            are replaced by the tool's name and the call's id. Default: a text for each
-            cause, which states what the records support and nothing more.
+        placeholder: The text of the tool message for a call without a result: one text for all
+            calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
+            returns a text or a `ToolMessage`. `{name}` and `{id}` in a text are replaced. Default:
+            a text that names the cause.
         evidence: What is recorded about calls without a result: a mapping from (index of the
             `AIMessage`, position of the call among all its calls) to a `Finding`. A result is
             written after its call; a cause decides the text of the placeholder. Default: none,
@@ -90,10 +89,9 @@ def patch_messages(
             that deepagents or langgraph-checkpoint-aws wrote gives way to a result only. Results
             that agent-chat-ui and assistant-ui invent for open calls are always replaced.
         portable: Whether the history is written in the form that every provider reads, after a
-            change of the model, or in a loop of your own that does not ask again after a refusal:
-            messages that say nothing or stop halfway are repaired, each message of a model becomes
-            its text and its calls, and each call has a unique id and a name that every provider
-            accepts. Such a history is for a request: do not store it. Default: False.
+            change of the model or in a loop of your own: each message of a model becomes its text
+            and its calls, and each call has an id and a name that every provider accepts. Such a
+            history is for a request: do not store it. Default: False.
 
     Returns:
         The patch. If there was nothing to repair, `patch.messages` is `messages` itself, or

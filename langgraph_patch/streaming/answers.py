@@ -84,11 +84,10 @@ def final_answers(
     at the end.
 
     A checker that decides early can be wrong, and a model can fail in the middle of an answer and
-    be called again (`RetryPolicy`, `with_retry`, `with_fallbacks`, `ModelRetryMiddleware`,
-    `ModelFallbackMiddleware`). What was yielded of such a message is retracted: a pair of
+    be called again. What was yielded of such a message is retracted: a pair of
     `RemoveMessage(id=...)`, with the id of its tokens, and the metadata with the reason under
-    `RETRACTED_KEY`. Drop the tokens with that id. If more models run side by side in one task,
-    a message may be retracted and then yielded again, whole.
+    `RETRACTED_KEY`. If more models run side by side in one task, a message may be retracted and
+    then yielded again, whole.
 
     Args:
         stream: What a graph streams: `graph.stream(..., stream_mode="messages")`, with a

@@ -56,18 +56,15 @@ _SERVER_CALL_BLOCKS = frozenset(
 def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = None) -> AIMessage:
     """Build a message from the chunks that arrived, so that it can be stored.
 
-    Text, reasoning, ids, usage and metadata are merged as LangChain merges them. Tool calls are
-    merged by the rules of `merge_tool_call_chunks`. Only a call that the model finished, with a
-    name and a complete JSON object as arguments, becomes one of `tool_calls`. Any other becomes
-    one of `invalid_tool_calls`, with the raw text of its arguments; `patch_messages` then adds
-    a tool message with the cause `malformed` for it. The content block of such a call keeps its
-    position, with empty arguments. A call that came without an id gets one that is derived from
-    the message's id and the call's position, so that a tool message can name it.
+    Only a call that the model finished, with a name and a complete JSON object as arguments,
+    becomes one of `tool_calls`. Any other becomes one of `invalid_tool_calls`, with the raw text of
+    its arguments; `patch_messages` then adds a tool message with the cause `malformed` for it. A
+    call that came without an id gets one that is derived from the message's id and the call's
+    position.
 
-    Providers refuse some content that a cut left incomplete, in this turn and in every later
-    one: reasoning at the end of a message, a server-side tool call without its result, a
-    fragment of a content block without its beginning. Such blocks are moved, unchanged, from
-    the content to `additional_kwargs[UNFINISHED_KEY]`.
+    Blocks that a cut left incomplete, and that providers refuse (reasoning at the end, a
+    server-side tool call without its result), are moved, unchanged, from the content to
+    `additional_kwargs[UNFINISHED_KEY]`.
 
     Args:
         chunks: The chunks of one message in the order of arrival, or the one whole message that
