@@ -300,19 +300,15 @@ def errors(module: ModuleType) -> Iterator[str]:
 
 
 def called(value: Any) -> str:
-    """How a function or a class is called, one option a line."""
+    """How a function or a class is called: what is given by position; the options follow below."""
     prefix = "async " if inspect.iscoroutinefunction(value) else ""
     own = parameters_of(value)
-    lines, keyword = [], any(each.kind is each.VAR_POSITIONAL for each in own)
-    for parameter in own:
-        if parameter.kind is parameter.KEYWORD_ONLY and not keyword:
-            lines.append("    *,")
-            keyword = True
-        given = "" if parameter.default is parameter.empty else f"={shown(parameter.default)}"
-        lines.append(f"    {name_of(parameter)}{given},")
-    if not own[1:]:
-        return f"{prefix}{value.__name__}({''.join(lines).strip(' ,')})"
-    return "\n".join([f"{prefix}{value.__name__}(", *lines, ")"])
+    given = [name_of(each) for each in own if each.kind is not each.KEYWORD_ONLY]
+    if len(given) < len(own):
+        given += (
+            ["*", "..."] if not any(each.kind is each.VAR_POSITIONAL for each in own) else ["..."]
+        )
+    return f"{prefix}{value.__name__}({', '.join(given)})"
 
 
 def type_text(annotation: Any) -> str:

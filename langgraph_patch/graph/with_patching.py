@@ -88,9 +88,8 @@ def with_patching(
     WARNING says so.
 
     A tool call that was cut off (token limit, broken connection) is not run: LangChain completes
-    its arguments, and a bare graph runs the tool with them. Complete calls of the same message run.
-    If there are none, the node runs once more, with the message and a placeholder for each call at
-    the end of its history. A second such message ends the turn.
+    its arguments, and a bare graph runs the tool with them. If its message has no complete call,
+    the node runs once more. A second such message ends the turn.
 
     If the provider of a model below a node refuses the history (status 400 or 422), and nothing
     else ran there, it is repaired, and the node runs again; see

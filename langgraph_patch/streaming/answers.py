@@ -110,10 +110,10 @@ def final_answers(
 
     Raises:
         OptionError: If `checker` cannot be called.
-        StreamError: If the stream is not that of a graph, is an async stream, or contains a
-            server's report that the run failed (which `other_modes` yields instead), if the
-            checker returns anything but True, False or None, or, at its end, if another mode has
-            shown messages of a model and there was no item of the mode `"messages"`.
+        StreamError: If the stream is not that of a graph, is an async stream, shows messages of a
+            model but no item of the mode `"messages"`, or reports that the run failed (which
+            `other_modes` yields instead); or if the checker returns anything but True, False or
+            None.
         Exception: Whatever the graph or the checker raises. Text that is held when the graph
             raises is yielded first. The graph's stream is closed in each of these cases, and if
             the caller stops early.
