@@ -37,7 +37,7 @@ STREAMING = """\
 Import these names from `langgraph_patch`. [Streams](../how-to/streams.md) shows how they are used.
 """
 OPTIONS = """\
-## Options
+## Shared options
 
 What these mean in each function and class that has them.
 """
@@ -165,7 +165,19 @@ def page(name: str) -> str:
     """The text of a page of the reference."""
     parts = (part if part[0] == "#" else entry(part) for part in PAGES[name])
     parts = (f"{part}\n{shared()}" if part == OPTIONS else part for part in parts)
-    return _PAGE.sub(r"[\1](../\1)", "\n".join(part.rstrip("\n") + "\n" for part in parts))
+    return _PAGE.sub(linked, "\n".join(part.rstrip("\n") + "\n" for part in parts))
+
+
+def linked(found: re.Match[str]) -> str:
+    """A link to a page by its title."""
+    title = (
+        (FOLDER.parent / found[1])
+        .read_text("utf-8")
+        .partition("\n")[0]
+        .lstrip("# ")
+        .partition(":")[0]
+    )
+    return f"[{title}](../{found[1]})"
 
 
 def shared() -> str:
@@ -235,7 +247,7 @@ def options(value: Any, documented: list[tuple[str, str]], *, fold: bool = True)
         kind = kind.removesuffix(" or `None`") if parameter.default is None else kind
         text = item(meaning)
         if fold and text == item(shared_options().get(name, "")):
-            text = "See [Options](graphs.md#options)."
+            text = "See [Shared options](graphs.md#shared-options)."
         yield f"- `{given}` ({kind}): {text}"
     if documented:
         yield ""
