@@ -19,7 +19,7 @@ def name_a_model(namespace: dict[str, Any]) -> None:
         def bind_tools(self, *_: Any, **__: Any) -> "Model":
             return self
 
-    wire = {"name": "wire_money", "args": {"to": "Bob", "amount": 100}, "id": "call_1"}
+    wire = {"name": "wire_money", "args": {"to": "Bob", "amount": 100}, "id": "c1"}
     replies = [AIMessage("", tool_calls=[wire]), AIMessage("No money was wired.")]
     namespace["__real__"] = factory.init_chat_model
     factory.init_chat_model = lambda *_, **__: Model(messages=iter(replies))

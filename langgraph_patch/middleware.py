@@ -67,14 +67,9 @@ class PatchToolCallsMiddleware(_Base):
     (`invoke(None)`, `Command(goto=...)`, an edited state). Beside other nodes of its superstep only
     the request is repaired, and the next model call writes the repair.
 
-    A tool call that the model did not finish writing is kept from running: LangChain completes its
-    arguments, here it is listed in `invalid_tool_calls` and answered by a placeholder. The complete
-    calls of the message run. If there are none, and no answer, the model is asked once more, with
-    placeholders.
-
-    If the provider refuses the history (status 400 or 422), messages that say nothing or stop
-    halfway and thinking that it does not accept any more are repaired, and the model is asked
-    again. The repair is written with the answer; see
+    A tool call that was cut off is not run, and the model is asked once more if no other call and
+    no text is left. If the provider refuses the history (status 400 or 422), it is repaired, and
+    the model asked again; see
     https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md.
 
     Place it last: this one must see the history as all others have changed it. Changes by a
@@ -84,14 +79,14 @@ class PatchToolCallsMiddleware(_Base):
     `mode="fork"`. List it in the `middleware` of each other subagent, or patch its `runnable` by
     `with_patching`.
 
-    The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
-    level INFO if the repair is written to the state, on level DEBUG if only a request is repaired.
-    A repair that is written is a custom event of the run as well, with the name `langgraph_patch`.
+    The logger `langgraph_patch` reports each repair that is written, on level INFO; it is a custom
+    event of the run as well.
 
     Args:
         placeholder: The text of the tool message for a call without a result: one text for all
             calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
-            returns a text or a `ToolMessage`. Default: a text that names the cause.
+            returns a text or a `ToolMessage`. `{name}` and `{id}` in a text are replaced. Default:
+            a text that names the cause.
         messages_key: The state key that has the history. Default: `"messages"`.
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history. They are searched only if the history is damaged.

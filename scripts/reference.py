@@ -1,7 +1,10 @@
 """Write the pages of the reference from the signatures and docstrings of the public names.
 
-They are plain Markdown, which reads the same on GitHub and on the site. A test compares them with
-the code: `python scripts/reference.py` writes them anew.
+They are plain Markdown, which reads the same on GitHub and on the site. A docstring has everything,
+for a reader in an editor. A page says once what several docstrings say: an option that they share,
+and what an asynchronous twin has in common with its sibling. Examples are in the docstrings, and on
+the pages that a name leads to. A test compares the pages with the code: `python
+scripts/reference.py` writes them anew.
 """
 
 from __future__ import annotations
@@ -33,6 +36,33 @@ STREAMING = """\
 
 Import these names from `langgraph_patch`. [Streams](../how-to/streams.md) shows how they are used.
 """
+OPTIONS = """\
+## Shared options
+
+What these mean in each function and class that has them.
+"""
+SHARED = ("placeholder", "recover", "reconcile", "on_patch")
+"""Options that several have; the docstring of `PatchNode` describes them."""
+
+SHOWN = {
+    "with_patching": ("Agents", "how-to/wrap-an-agent"),
+    "PatchNode": ("Nodes of your own", "how-to/add-a-node"),
+    "PatchToolCallsMiddleware": ("Agents", "how-to/wrap-an-agent"),
+    "patch_model": ("Nodes of your own", "how-to/add-a-node"),
+    "patch_messages": ("Nodes of your own", "how-to/add-a-node"),
+    "scan_threads": ("Databases and servers", "how-to/databases"),
+    "repair_thread": ("An incident", "how-to/incident"),
+    "open_database": ("An incident", "how-to/incident"),
+    "final_answers": ("Streams", "how-to/streams"),
+    "split_stream": ("Streams", "how-to/streams"),
+    "message_from_stream": ("Streams", "how-to/streams"),
+    "Turn": ("Streams", "how-to/streams"),
+    "StrictModel": ("Test your own graph", "how-to/test-your-graph"),
+    "calls": ("Test your own graph", "how-to/test-your-graph"),
+    "pause": ("Test your own graph", "how-to/test-your-graph"),
+}
+"""A name -> the page whose code shows it."""
+
 TYPES = """\
 ## Types
 
@@ -41,7 +71,8 @@ The types of the options above, and what they hold.
 ERRORS = """\
 ## Errors
 
-Every error of this package is a `PatchError`. Import them from `langgraph_patch`.
+Every error of this package is a `PatchError`. Import them from `langgraph_patch`. An invalid \
+option is an `OptionError`, a graph in place of a checkpointer a `GraphError`.
 """
 
 TESTING = """\
@@ -68,6 +99,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "is_placeholder",
         "history.fields.PLACEHOLDER_KEY",
         "set_language",
+        OPTIONS,
         TYPES,
         "history.placeholders.Placeholder",
         "DanglingCall",
@@ -123,6 +155,9 @@ _PAGE = re.compile(
     r"https://github\.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/(\S+\.md)"
 )
 
+_GENERAL = re.compile(r"OptionError If an option has an invalid|GraphError If a graph was passed")
+"""What the section about errors says of all functions."""
+
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Examples):\n", re.MULTILINE)
 _ITEM = re.compile(r"^    (\S[^:\n]*): (.*?)(?=^    \S|\Z)", re.DOTALL | re.MULTILINE)
 
@@ -130,7 +165,39 @@ _ITEM = re.compile(r"^    (\S[^:\n]*): (.*?)(?=^    \S|\Z)", re.DOTALL | re.MULT
 def page(name: str) -> str:
     """The text of a page of the reference."""
     parts = (part if part[0] == "#" else entry(part) for part in PAGES[name])
-    return _PAGE.sub(r"[\1](../\1)", "\n".join(part.rstrip("\n") + "\n" for part in parts))
+    parts = (f"{part}\n{shared()}" if part == OPTIONS else part for part in parts)
+    return _PAGE.sub(linked, "\n".join(part.rstrip("\n") + "\n" for part in parts))
+
+
+def linked(found: re.Match[str]) -> str:
+    """A link to a page by its title."""
+    title = (
+        (FOLDER.parent / found[1])
+        .read_text("utf-8")
+        .partition("\n")[0]
+        .lstrip("# ")
+        .partition(":")[0]
+    )
+    return f"[{title}](../{found[1]})"
+
+
+def shared() -> str:
+    """The options that several have."""
+    node = importlib.import_module("langgraph_patch").PatchNode
+    return "\n".join(options(node, [*shared_options().items()], fold=False))
+
+
+def shared_options() -> dict[str, str]:
+    """What these options mean, by the docstring of `PatchNode`."""
+    node = importlib.import_module("langgraph_patch").PatchNode
+    documented = dict(_ITEM.findall(sections_of(node)[1]["Args"]))
+    return {name: documented[name] for name in SHARED}
+
+
+def sections_of(value: Any) -> tuple[str, dict[str, str]]:
+    """The text of a docstring, and its sections by their titles."""
+    first, *others = _SECTION.split(inspect.getdoc(value) or "")
+    return first, dict(zip(others[::2], others[1::2], strict=True))
 
 
 def entry(path: str) -> str:
@@ -147,36 +214,43 @@ def entry(path: str) -> str:
 
 def definition(value: Any) -> Iterator[str]:
     """A function or a class: how it is called, what it does, every option, an example."""
-    first, *others = _SECTION.split(inspect.getdoc(value) or "")
-    sections = dict(zip(others[::2], others[1::2], strict=True))
+    first, sections = sections_of(value)
     is_result = isinstance(value, type) and "Args" not in sections
     yield f"## {value.__name__}\n"
     if not is_result:
         yield f"```py\n{called(value)}\n```\n"
     yield prose(first)
+    if first.startswith("Same as "):
+        return
     yield from options(value, _ITEM.findall(sections.get("Args", "")))
     yield from attributes(value, _ITEM.findall(sections.get("Attributes", "")))
     for title in sections.keys() & {"Returns", "Yields"}:
         yield f"**{title}** {prose(sections[title])}"
-    if raised := _ITEM.findall(sections.get("Raises", "")):
+    raised = _ITEM.findall(sections.get("Raises", ""))
+    if raised := [each for each in raised if not _GENERAL.match(" ".join(each))]:
         yield "**Raises**\n"
         yield "\n".join(f"- `{name}`: {' '.join(why.split())}" for name, why in raised) + "\n"
-    if "Examples" in sections:
-        yield f"**Example**\n\n{example(inspect.cleandoc(sections['Examples']))}"
+    if value.__name__ in SHOWN:
+        title, address = SHOWN[value.__name__]
+        yield f"**Example**: [{title}](../{address}.md)\n"
     if is_result:
         yield from methods(value)
 
 
-def options(value: Any, documented: list[tuple[str, str]]) -> Iterator[str]:
-    """The table of the options of a function, or of those that a class is made with."""
+def options(value: Any, documented: list[tuple[str, str]], *, fold: bool = True) -> Iterator[str]:
+    """The options of a function, or of those that a class is made with."""
+    parameters = {name_of(each): each for each in parameters_of(value)}
+    for name, meaning in documented:
+        parameter = parameters[name]
+        is_required = name[0] == "*" or parameter.default is parameter.empty
+        given = name if is_required else f"{name}={shown(parameter.default)}"
+        kind = type_text(parameter.annotation)
+        kind = kind.removesuffix(" or `None`") if parameter.default is None else kind
+        text = item(meaning)
+        if fold and text == item(shared_options().get(name, "")):
+            text = "See [Shared options](graphs.md#shared-options)."
+        yield f"- `{given}` ({kind}): {text}"
     if documented:
-        parameters = {name_of(each): each for each in parameters_of(value)}
-        yield "| option | type | default | meaning |\n|---|---|---|---|"
-        for name, meaning in documented:
-            given = parameters[name].default
-            default = "required" if given is inspect.Parameter.empty else f"`{shown(given)}`"
-            default = "none" if name[0] == "*" else default
-            yield row(f"`{name}`", type_text(parameters[name].annotation), default, cell(meaning))
         yield ""
 
 
@@ -194,16 +268,12 @@ def name_of(parameter: inspect.Parameter) -> str:
 
 
 def attributes(value: Any, documented: list[tuple[str, str]]) -> Iterator[str]:
-    """The table of the attributes of a class."""
+    """The attributes of a class."""
+    bases = reversed(value.__mro__) if documented else ()
+    annotations = {k: v for each in bases for k, v in inspect.get_annotations(each).items()}
+    for name, meaning in documented:
+        yield f"- `{name}` ({type_text(annotations[name])}): {item(meaning)}"
     if documented:
-        annotations = {
-            each: kind
-            for base in reversed(value.__mro__)
-            for each, kind in inspect.get_annotations(base).items()
-        }
-        yield "| attribute | type | meaning |\n|---|---|---|"
-        for name, meaning in documented:
-            yield row(f"`{name}`", type_text(annotations[name]), cell(meaning))
         yield ""
 
 
@@ -243,19 +313,15 @@ def errors(module: ModuleType) -> Iterator[str]:
 
 
 def called(value: Any) -> str:
-    """How a function or a class is called, one option a line."""
+    """How a function or a class is called: what is given by position; the options follow below."""
     prefix = "async " if inspect.iscoroutinefunction(value) else ""
     own = parameters_of(value)
-    lines, keyword = [], any(each.kind is each.VAR_POSITIONAL for each in own)
-    for parameter in own:
-        if parameter.kind is parameter.KEYWORD_ONLY and not keyword:
-            lines.append("    *,")
-            keyword = True
-        given = "" if parameter.default is parameter.empty else f"={shown(parameter.default)}"
-        lines.append(f"    {name_of(parameter)}{given},")
-    if not own[1:]:
-        return f"{prefix}{value.__name__}({''.join(lines).strip(' ,')})"
-    return "\n".join([f"{prefix}{value.__name__}(", *lines, ")"])
+    given = [name_of(each) for each in own if each.kind is not each.KEYWORD_ONLY]
+    if len(given) < len(own):
+        given += (
+            ["*", "..."] if not any(each.kind is each.VAR_POSITIONAL for each in own) else ["..."]
+        )
+    return f"{prefix}{value.__name__}({', '.join(given)})"
 
 
 def type_text(annotation: Any) -> str:
@@ -278,17 +344,13 @@ def shown(value: Any) -> str:
     return str(value.__name__) if callable(value) else repr(value).replace("'", '"')
 
 
-def row(*cells: str) -> str:
-    """A row of a table."""
-    return f"| {' | '.join(cells)} |"
-
-
-def cell(text: str) -> str:
-    """One line of a table: without `Default: ...`, which has a column of its own."""
-    text = re.sub(r"\s*^\s*- ", "<br>", text, flags=re.MULTILINE)
-    text = " ".join(text.split())
-    text = re.sub(r" Default: (?:None|True|False|\"[^\"]*\"|`[^`]*`|\d+)\.$", "", text)
-    return text.replace("|", "\\|")
+def item(text: str) -> str:
+    """The text of an item of a list, without `Default: ...`, which stands before it."""
+    first, *inner = re.split(r"^\s*- ", text, flags=re.MULTILINE)
+    text = "\n".join(
+        [" ".join(first.split()), *(f"    - {' '.join(each.split())}" for each in inner)]
+    )
+    return re.sub(r" Default: (?:None|True|False|\"[^\"]*\"|`[^`]*`|\d+)\.$", "", text)
 
 
 def prose(text: str) -> str:
@@ -298,15 +360,6 @@ def prose(text: str) -> str:
         part if re.match(r"[-|]| {4}", part) else " ".join(part.split()) for part in paragraphs
     )
     return "\n\n".join(joined) + "\n"
-
-
-def example(text: str) -> str:
-    """Texts and the sessions between them."""
-    parts = re.split(r"\n\n(?=>>>)|(?<=\n)\n(?=[^>\n ])", text)
-    return "\n".join(
-        f"```pycon\n{part.strip()}\n```\n" if part.startswith(">>>") else f"{part.strip()}\n"
-        for part in parts
-    )
 
 
 if __name__ == "__main__":

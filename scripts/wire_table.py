@@ -62,7 +62,7 @@ def cell(wire: str, names: list[str]) -> str:
     after = "ok"
     if _refuses(wire, broken):
         after = "400" if _refuses(wire, broken, portable_messages) else "2nd"
-    return "ok" if before == after else f"{before} → {after}"
+    return "ok" if before == after else f"{before}→{after}"
 
 
 def table() -> str:

@@ -104,7 +104,11 @@ async def page():
 @app.get("/threads/{thread_id}")
 async def show(thread_id: str):  # for a tab that is opened or loaded again
     state = await app.state.agent.aget_state(config_of(thread_id))
-    return {"approvals": [{"id": each.id, "text": each.value} for each in state.interrupts]}
+    said = [m for m in state.values.get("messages", ()) if m.type != "tool" and m.text]
+    return {
+        "messages": [{"id": each.id, "type": each.type, "text": each.text} for each in said],
+        "approvals": [{"id": each.id, "text": each.value} for each in state.interrupts],
+    }
 
 
 @app.post("/threads/{thread_id}")

@@ -179,6 +179,23 @@ class Graph:
         made.compiled = False
         return Graph(made)
 
+    def mark_as_patched(self, options: object) -> None:
+        """Keep with what options the graph was patched, and the nodes and edges that it has now."""
+        self.builder.langgraph_patch = options, self._shape
+
+    def is_patched_with(self, options: object) -> bool:
+        """Whether it was patched with these options, and has the nodes and edges of then."""
+        marked: tuple[object, object] | None = getattr(self.builder, "langgraph_patch", None)
+        return marked == (options, self._shape)
+
+    @property
+    def _shape(self) -> tuple[object, ...]:
+        builder = self.builder
+        branches = {
+            (source, name) for source in builder.branches for name in builder.branches[source]
+        }
+        return {*self.runnables}, {*builder.edges}, {*builder.waiting_edges}, branches
+
     def replace_runnable(self, node: str, runnable: Runnable[Any, Any]) -> None:
         """Make `node` run `runnable`, with the same policies, metadata and input schema."""
         self.builder.nodes[node] = dataclasses.replace(self.builder.nodes[node], runnable=runnable)

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, TypedDict
+from typing import Any, NoReturn, TypedDict
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -111,14 +111,14 @@ class PatchNode(RepairNode):
     A list without any LangChain message, such as one of plain dicts, is left alone, and one WARNING
     says so.
 
-    The logger `langgraph_patch` reports each repair that is written to the state, on level INFO,
-    with the thread id and the changes. Each is a custom event of the run as well, with the name
-    `langgraph_patch`.
+    The logger `langgraph_patch` reports each repair that is written, on level INFO; it is a custom
+    event of the run as well.
 
     Args:
         placeholder: The text of the tool message for a call without a result: one text for all
             calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
-            returns a text or a `ToolMessage`. Default: a text that names the cause.
+            returns a text or a `ToolMessage`. `{name}` and `{id}` in a text are replaced. Default:
+            a text that names the cause.
         messages_key: The state key that has the history. Default: `"messages"`.
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history. They are searched only if the history is damaged.
@@ -171,6 +171,18 @@ class PatchNode(RepairNode):
         )
         super().__init__([repairer])
         self._messages_key = messages_key
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Say how it is used: a reader of `patch_model(model)` may call it.
+
+        Raises:
+            GraphError: In any case.
+        """
+        raise GraphError(
+            "A patch node is no function: add it to the graph, before the model, by "
+            "builder.add_node('patch_tool_calls', patch_node) and an edge that leads from it to "
+            "the model. In a function use patch_messages(messages) or patch_model(model)."
+        )
 
     def __repr__(self) -> str:
         options = inspect.signature(PatchNode).parameters

@@ -20,12 +20,9 @@ def idempotency_key(
 ) -> str:
     """A key for a tool call: the same after a resume, a retry, a restart and an `update_state`.
 
-    A tool that is killed in the middle of its work runs again. If the service that it calls takes
-    an idempotency key, as many payment and mail services do, the work is done once.
-
-    The key derives from the thread, the namespace, the node, the message and the call. Another
-    turn of the conversation has another key, also if the model uses the id of the call again. A
-    fork of a thread keeps the keys of the calls that it runs again.
+    It derives from the thread, the namespace, the node, the message and the call. Another turn has
+    another key, also if the model uses the id of the call again. A fork keeps the keys of the calls
+    that it runs again.
 
     Args:
         runtime_or_config: The `ToolRuntime` or the `RunnableConfig` of the tool, or

@@ -57,19 +57,15 @@ def patch_model(
     the model (`trim_messages`, `state["messages"][-8:]`), in `@entrypoint` functions, in loops
     written by hand. The state is not written, so the repair is made again at each call.
 
-    A tool call that the model did not finish writing (token limit, broken connection) is left in
-    `invalid_tool_calls`; LangChain alone would complete it, and an agent would run it. If the
-    answer has no other call and no text that answers, the model is asked once more and reads that
-    its call was not run: `invoke` returns the second answer. If that is no better, a loop of your
-    own may go on while `answer.tool_calls or answer.invalid_tool_calls`; limit how often. `stream`
-    gives the chunks of the model; a loop that merges them itself uses
-    `langgraph_patch.streaming.message_from_stream`.
+    A tool call that was cut off is left in `invalid_tool_calls`. If the answer has no other call
+    and no text that answers, the model is asked once more: `invoke` returns the second answer. If
+    that is no better, a loop of your own may go on while
+    `answer.tool_calls or answer.invalid_tool_calls`; limit how often. `stream` does not ask again;
+    a loop that merges its chunks uses `message_from_stream`.
 
-    If the provider refuses the history (status 400 or 422), what it refuses of messages is repaired
-    and the model is asked again, `invoke` and `stream` alike, see
-    https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md. Only the
-    request is repeated, and nothing of the node that makes it, also in a graph with
-    `with_patching`.
+    If the provider refuses the history (status 400 or 422), it is repaired for the request, and the
+    model asked again, `invoke` and `stream` alike; nothing of the node is repeated. See
+    https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md.
 
     `bind_tools`, `with_structured_output`, `bind`, `with_config` and `with_retry` work as on the
     model. The result is no `BaseChatModel`: for agents that need one (`create_react_agent` with
@@ -79,8 +75,10 @@ def patch_model(
     Args:
         model: A chat model, or what `bind_tools`, `with_structured_output`, `with_retry`,
             `with_fallbacks` or `with_config` made of one. It is not changed.
-        placeholder: The text for a call without a result: one text, a mapping from cause to text,
-            or a callable that takes a `DanglingCall`. Default: a text per cause.
+        placeholder: The text of the tool message for a call without a result: one text for all
+            calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
+            returns a text or a `ToolMessage`. `{name}` and `{id}` in a text are replaced. Default:
+            a text that names the cause.
         messages_key: The state key under which the checkpointer stores the history; used where
             results are recovered. Default: `"messages"`.
         recover: Whether recorded results are read from the checkpointer of the run, where the

@@ -77,47 +77,36 @@ def with_patching(
 ) -> GraphT:
     """Make a graph that repairs its own tool-call history.
 
-    The history is checked before the first node of a run and before each node that reads it,
-    whatever the names of the nodes. A damaged history is repaired in the state before the first
-    node runs, by a node of its own. What damages it later is repaired around the nodes:
+    A damaged history is repaired in the state before the first node of a run, by a node of its own.
+    What damages it later is repaired around the nodes, whatever their names:
 
     - The input of each node is repaired. If the node asks a model, runs alone in its superstep, and
       returns a dict, a `Command` or nothing, the repair is written to the state with its output;
       otherwise START writes it with the next message.
     - Tool calls at the end of the history stay open: the node may stand between a model and its
-      tools (an approval, a hub, a logger). If a model that it asks refuses them, they get
-      placeholders, and the node runs again. They get placeholders before the first request where
-      the node certainly is a model: that of a prebuilt agent, or one that `model_node` names. There
-      a call for a tool that no `ToolNode` of the graph has is a frontend's, and stays open, unless
-      the node is named or there is no `ToolNode`.
-    - A compiled graph that is a node is patched inside. Its input is repaired as that of any other
-      node, and that repair is written with its output, if it runs alone.
-    - A `ToolNode` repairs nothing.
+      tools. If a model that it asks refuses them, they get placeholders, and the node runs again.
+      They get placeholders before the first request where the node certainly is a model: that of a
+      prebuilt agent, or one that `model_node` names. There a call for a tool that no `ToolNode` of
+      the graph has is a frontend's, and stays open, unless the node is named or there is no
+      `ToolNode`.
+    - A compiled graph that is a node is patched inside. A `ToolNode` repairs nothing.
 
     A history without any LangChain message, such as a list of plain dicts, is left alone, and one
     WARNING says so.
 
-    A tool call that a model below a node did not finish writing is kept from running. When a stream
-    ends inside the arguments (token limit, broken connection), LangChain completes them, and a bare
-    graph runs the tool with arguments that the model did not write. In a patched graph the call is
-    listed in `invalid_tool_calls`; a model in a thread that copies no context is not seen. Complete
-    calls of the same message run. If there are none, the node runs once more, with the message and
-    a placeholder for each call at the end of its history. A second such message ends the turn.
+    A tool call that was cut off (token limit, broken connection) is not run: LangChain completes
+    its arguments, and a bare graph runs the tool with them. If its message has no complete call,
+    the node runs once more. A second such message ends the turn.
 
     If the provider of a model below a node refuses the history (status 400 or 422), and nothing
-    else ran there, messages that say nothing or stop halfway, and thinking that it does not accept
-    any more, are repaired, and the node runs again. The repair is written with its
-    output. Nothing is done before a request was refused; see
+    else ran there, it is repaired, and the node runs again; see
     https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md.
 
-    The logger `langgraph_patch` lists which nodes are covered, and how, on level INFO. It reports
-    each repair with the thread id and the changes: on level INFO if the repair is written to the
-    state, on level DEBUG if only the input of a node is repaired. A repair that is written is a
-    custom event of the run as well, with the name `langgraph_patch`. One WARNING comes when a node
+    The logger `langgraph_patch` lists on level INFO which nodes are covered, and each repair that
+    is written; such a repair is a custom event of the run as well. One WARNING comes when a node
     calls a model with a history that `messages_key` does not name.
 
-    The check at START applies the reducers to the input, as every conditional edge does. So a
-    reducer must return a new value, as LangGraph requires: one that extends its first argument in
+    A reducer must return a new value, as LangGraph requires: one that extends its first argument in
     place would extend it twice.
 
     Args:
@@ -130,7 +119,8 @@ def with_patching(
             any of the graphs. Default: None.
         placeholder: The text of the tool message for a call without a result: one text for all
             calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
-            returns a text or a `ToolMessage`. Default: a text that names the cause.
+            returns a text or a `ToolMessage`. `{name}` and `{id}` in a text are replaced. Default:
+            a text that names the cause.
         messages_key: The state key that has the history, or a list of keys if there are several
             histories: each is repaired on its own. A key may belong to a graph that is a node
             only. Default: `"messages"`.
@@ -152,13 +142,11 @@ def with_patching(
         record: Whether each call of a `ToolNode` that an edge or a router leads to becomes a task
             of its own, as in `create_agent`, also in graphs that are nodes. LangGraph then stores
             the result of each call at once: it is not lost if another call of the message pauses,
-            fails or is killed, and it is not run again. Two calls that wait for an answer at the
-            same time must be answered by interrupt id: `Command(resume="yes")` without an id then
-            raises a `RuntimeError`. If a router leaves the `ToolNode`, it runs in a node of its
+            fails or is killed, and it is not run again. Two calls that wait at the same time must
+            be answered by interrupt id. If a router leaves the `ToolNode`, it runs in a node of its
             own, `<name>_routers`, one superstep later. A WARNING names each `ToolNode` whose calls
-            cannot be sent one by one, and the first time one gets several calls in one `Send` or
-            through a `Command`. Default: False, a `ToolNode` stores no result before all its calls
-            have ended.
+            cannot be sent one by one. Default: False, a `ToolNode` stores no result before all its
+            calls have ended.
         once: The names of tools whose calls run once, whoever answers, resumes or replays, and how
             often, also in graphs that are nodes. Before such a tool runs, the run claims the call
             in the checkpointer of the thread. Whoever comes second gets the recorded result, or a
@@ -170,12 +158,12 @@ def with_patching(
 
     Returns:
         A new graph of the same type, with the same settings and checkpointer, the same nodes, and
-        the node `patch_tool_calls`.
+        the node `patch_tool_calls`. `graph` itself if it is patched already, with these options.
 
     Raises:
         GraphError: If `graph` is not such a graph, its state has no keys, no node reads the state
-            key `messages_key`, there is no node `model_node`, or there is a node called
-            `patch_tool_calls` already.
+            key `messages_key`, there is no node `model_node`, there is a node called
+            `patch_tool_calls`, or the graph is patched already with other options.
         OptionError: If an option has an invalid value.
 
     Examples:
@@ -202,6 +190,9 @@ def with_patching(
         on_patch=on_patch,
         once=checked_names(once),
     )
+    options = (names, keys, placeholder, recover, reconcile, on_patch, record, repairer.once)
+    if Graph(builder).is_patched_with(options):
+        return graph
     nodes = cover(Graph(builder), frozenset(keys), frozenset(names))
     _check_names(names, nodes)
     _check_reconcile(reconcile or (), tools_of(nodes.values()))
@@ -209,6 +200,7 @@ def with_patching(
     _check_keys(Graph(builder), nodes, keys)
     repairers = {key: replace(repairer, messages_key=key, other_histories=keys) for key in keys}
     patched = _patch_graph(graph, _Context(nodes, repairers, repairer.once, record=record))
+    Graph(_checked_builder(patched)).mark_as_patched(options)
     if record and not any(node.tool_node for node in nodes.values()):
         logger.warning("record=True records nothing: no node of the graph is a ToolNode")
     graphs = dict.fromkeys(node.graph for node in nodes.values())
@@ -315,7 +307,10 @@ def _name_error(node: object) -> GraphError:
     """The error for a node that has the name of the one that is to be added."""
     remedy = "give yours another name"
     if isinstance(node, RepairNode):
-        remedy = "the graph is patched already, so leave out one of the two calls"
+        remedy = (
+            "the graph is patched already, with other options or before a node or an edge was "
+            "added. Patch the graph that you had before, once"
+        )
     if isinstance(node, PatchNode):
         remedy = "leave out your patch node and its edges, or with_patching"
     return GraphError(

@@ -99,14 +99,15 @@ class DanglingCall:
             arguments, else None.
         message: The `AIMessage` that made the call, as it is stored.
         index: The index of that message in the history.
-        detail: A variant of the cause, or None. For `failed`: `"timeout"`, the task was timed
-            out and the tool may have gone on. For `awaiting_input`: `"paused"`, `get_state` still
-            shows the pause. For `not_started`: `"approval"`, a step that asks for approval comes
-            before the tools. For `malformed`: `"tools_ran"`, tools may have run with what there
-            was of the arguments; `"no_name"`, the call names no tool. For `unknown`:
-            `"breakpoint"`, the run stopped where the graph is set to pause
-            (`interrupt_before`); one that was resumed and killed in the tool looks the same;
-            `"started"`, the tool runs each call once (`once`), and this one was started.
+        detail: A variant of the cause, or None:
+
+            - of `failed`: `"timeout"`, the tool may have gone on;
+            - of `awaiting_input`: `"paused"`, `get_state` still shows the pause;
+            - of `not_started`: `"approval"`, a step before the tools asks for approval;
+            - of `malformed`: `"tools_ran"`, tools may have run with what there was of the
+              arguments; `"no_name"`, the call names no tool;
+            - of `unknown`: `"breakpoint"`, the graph is set to pause there (`interrupt_before`);
+              `"started"`, the tool runs each call once, and this one was started.
         inner: Short texts about recorded results of calls inside this call (of a subagent),
             the newest first.
 

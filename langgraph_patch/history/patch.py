@@ -74,11 +74,10 @@ def patch_messages(
     Args:
         messages: The history: LangChain messages, or dicts, tuples and strings that LangGraph
             accepts as messages. It is not changed.
-        placeholder: The content of the placeholders: one text for all, a mapping from causes
-            to texts (other causes get the default text), or a callable that takes a
-            `DanglingCall` and returns a text or a `ToolMessage`. `{name}` and `{id}` in a text
-            are replaced by the tool's name and the call's id. Default: a text for each
-            cause, which states what the records support and nothing more.
+        placeholder: The text of the tool message for a call without a result: one text for all
+            calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
+            returns a text or a `ToolMessage`. `{name}` and `{id}` in a text are replaced. Default:
+            a text that names the cause.
         evidence: What is recorded about calls without a result: a mapping from (index of the
             `AIMessage`, position of the call among all its calls) to a `Finding`. A result is
             written after its call; a cause decides the text of the placeholder. Default: none,

@@ -18,7 +18,9 @@ from langgraph_patch.history.comparing import is_equal
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
 from langgraph_patch.history.findings import CAUSES, Cause, DanglingCall, Finding
 
-Placeholder: TypeAlias = str | Mapping[Cause, str] | Callable[[DanglingCall], "str | ToolMessage"]
+Placeholder: TypeAlias = (
+    str | Mapping[Cause, str] | Mapping[str, str] | Callable[[DanglingCall], "str | ToolMessage"]
+)
 """An application's own content of placeholders: one text, a text per cause, or a callable."""
 
 # --- the option ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ messages stay, they are idempotent, pure and linear. A message in none of these 
 same object; `repair_refused` never changes one that is whole.
 
 The sources of the rules are the providers' errors, which this page quotes:
-https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/providers.md.
+https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md.
 """
 
 from __future__ import annotations

@@ -84,11 +84,10 @@ def final_answers(
     at the end.
 
     A checker that decides early can be wrong, and a model can fail in the middle of an answer and
-    be called again (`RetryPolicy`, `with_retry`, `with_fallbacks`, `ModelRetryMiddleware`,
-    `ModelFallbackMiddleware`). What was yielded of such a message is retracted: a pair of
+    be called again. What was yielded of such a message is retracted: a pair of
     `RemoveMessage(id=...)`, with the id of its tokens, and the metadata with the reason under
-    `RETRACTED_KEY`. Drop the tokens with that id. If more models run side by side in one task,
-    a message may be retracted and then yielded again, whole.
+    `RETRACTED_KEY`. If more models run side by side in one task, a message may be retracted and
+    then yielded again, whole.
 
     Args:
         stream: What a graph streams: `graph.stream(..., stream_mode="messages")`, with a
@@ -111,10 +110,10 @@ def final_answers(
 
     Raises:
         OptionError: If `checker` cannot be called.
-        StreamError: If the stream is not that of a graph, is an async stream, or contains a
-            server's report that the run failed (which `other_modes` yields instead), if the
-            checker returns anything but True, False or None, or, at its end, if another mode has
-            shown messages of a model and there was no item of the mode `"messages"`.
+        StreamError: If the stream is not that of a graph, is an async stream, shows messages of a
+            model but no item of the mode `"messages"`, or reports that the run failed (which
+            `other_modes` yields instead); or if the checker returns anything but True, False or
+            None.
         Exception: Whatever the graph or the checker raises. Text that is held when the graph
             raises is yielded first. The graph's stream is closed in each of these cases, and if
             the caller stops early.

@@ -249,11 +249,10 @@ def split_stream(
             never wrong, and reads an answer to its end.
 
     Returns:
-        Whether the message calls tools, and a generator of all its chunks: first those that
-        were read for the decision, then the others as they arrive. Its `close()` closes the
-        model's stream. An exception of the stream is raised by the generator, behind the
-        chunks that arrived before it. If it came before the decision, the message counts as one
-        without tool calls.
+        Whether the message calls tools, and a generator of all its chunks. Its `close()` closes the
+        model's stream. An exception of the stream is raised by the generator, behind the chunks
+        that arrived before it; a message without a decision until then counts as one without tool
+        calls.
 
     Raises:
         OptionError: If `checker` cannot be called.

@@ -56,34 +56,27 @@ _SERVER_CALL_BLOCKS = frozenset(
 def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = None) -> AIMessage:
     """Build a message from the chunks that arrived, so that it can be stored.
 
-    Text, reasoning, ids, usage and metadata are merged as LangChain merges them. Tool calls are
-    merged by the rules of `merge_tool_call_chunks`. Only a call that the model finished, with a
-    name and a complete JSON object as arguments, becomes one of `tool_calls`. Any other becomes
-    one of `invalid_tool_calls`, with the raw text of its arguments; `patch_messages` then adds
-    a tool message with the cause `malformed` for it. The content block of such a call keeps its
-    position, with empty arguments. A call that came without an id gets one that is derived from
-    the message's id and the call's position, so that a tool message can name it.
+    Only a call that the model finished, with a name and a complete JSON object as arguments,
+    becomes one of `tool_calls`. Any other becomes one of `invalid_tool_calls`, with the raw text of
+    its arguments; `patch_messages` then adds a tool message with the cause `malformed` for it. A
+    call that came without an id gets one that is derived from the message's id and the call's
+    position.
 
-    Providers refuse some content that a cut left incomplete, in this turn and in every later
-    one: reasoning at the end of a message, a server-side tool call without its result, a
-    fragment of a content block without its beginning. Such blocks are moved, unchanged, from
-    the content to `additional_kwargs[UNFINISHED_KEY]`.
+    Blocks that a cut left incomplete, and that providers refuse (reasoning at the end, a
+    server-side tool call without its result), are moved, unchanged, from the content to
+    `additional_kwargs[UNFINISHED_KEY]`.
 
     Args:
         chunks: The chunks of one message in the order of arrival, or the one whole message that
             a model with `disable_streaming` yields. They are not changed.
-        ended: Whether the model finished the message. If so, a call that arrived without
-            arguments is a call with no arguments; otherwise it is incomplete. Default: None,
-            decide by the reason that the provider gives in the chunks: `"stop"`,
-            `"tool_use"` and the like mean True; `"length"`, `"content_filter"`, any other
-            reason and no reason mean False. In chunks that name no provider,
-            `chunk_position="last"` without a reason means True, too.
+        ended: Whether the model finished the message: then a call without arguments is complete.
+            Default: None, decide by the reason that the provider gives (`"stop"`, `"tool_use"`
+            and the like), or by `chunk_position="last"` in chunks that name no provider.
             `ChatAnthropic(stream_usage=False)` gives no reason: pass `ended` yourself.
 
     Returns:
-        The message. A whole message is returned as it is. If nothing but
-        empty chunks and reasoning arrived, its content and its calls are empty: do not store it,
-        since some providers refuse an empty message.
+        The message. If nothing but empty chunks and reasoning arrived, its content and its calls
+        are empty: do not store it, since some providers refuse an empty message.
 
     Raises:
         StreamError: If `chunks` holds anything but valid chunks of one message.
@@ -165,20 +158,18 @@ def _merge_chunks(chunks: Sequence[AIMessageChunk]) -> AIMessageChunk:
 def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChunk]:
     """Merge the tool call chunks of a stream into one entry for each call.
 
-    Chunks with the same index belong to one call, until a chunk comes with another id: it
-    begins a call. A chunk without an index begins a call if it has a name or an id that the
-    newest call does not have; otherwise it continues the newest call. The id, the type and the
-    name of a call each arrive whole, in any of its chunks, and may be repeated. The arguments
-    are concatenated in the order of arrival, and not parsed.
+    Chunks with the same index belong to one call, until a chunk comes with another id. A chunk
+    without an index begins a call if it has a name or an id that the newest call does not have;
+    otherwise it continues the newest call. Names and ids arrive whole, and may be repeated. The
+    arguments are concatenated, and not parsed.
 
     Args:
         chunks: The chunks in the order of arrival: the entries of
             `AIMessageChunk.tool_call_chunks`. They are not changed.
 
     Returns:
-        The calls: first those without an index in the order of arrival, then the others by
-        index; calls of one index in the order of arrival. Any other key of a call has the value
-        of the call's first chunk. A call that came without an id has none.
+        The calls: first those without an index in the order of arrival, then the others by index.
+        A call that came without an id has none.
 
     Raises:
         StreamError: If two chunks of a call have different types or names, or if `chunks`

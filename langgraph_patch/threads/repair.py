@@ -89,7 +89,8 @@ def repair_thread(
             False.
         placeholder: The text of the tool message for a call without a result: one text for all
             calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
-            returns a text or a `ToolMessage`. Default: a text that names the cause.
+            returns a text or a `ToolMessage`. `{name}` and `{id}` in a text are replaced. Default:
+            a text that names the cause.
         messages_key: The state key of the history. Default: `"messages"`.
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history, and for causes of missing results. Results that

@@ -60,6 +60,14 @@ def test_a_page_of_the_reference_is_what_the_docstrings_say(name):
     assert PAGES[f"reference/{name}"].read_text("utf-8") == REFERENCE["page"](name)
 
 
+def test_a_page_that_stands_for_an_example_shows_the_name():
+    """The reference leads to the code of a page that uses the name."""
+    for name, (_, page) in REFERENCE["SHOWN"].items():
+        text = PAGES[page].read_text("utf-8")
+        blocks = re.findall(r"^```python.*?\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        assert re.search(rf"\b{name}\b", "".join(blocks)), (name, page)
+
+
 def test_every_public_name_and_option_is_in_the_reference():
     """Each public name has a heading, and each of its options a type, a default and a meaning."""
     text = "".join(REFERENCE["page"](name) for name in REFERENCE["PAGES"])
@@ -67,10 +75,12 @@ def test_every_public_name_and_option_is_in_the_reference():
     documented = {*sections, *re.findall(r"[|`]-- (\w+)", text), "PatchError"}
     assert {*PUBLIC, *TESTING} <= documented
     for name, value in (PUBLIC | TESTING).items():
+        if "\nSame as `" in sections.get(name, ""):  # an asynchronous twin
+            continue
         if inspect.isfunction(value) or "```py\n" + name + "(" in sections.get(name, ""):
             for option in map(REFERENCE["name_of"], REFERENCE["parameters_of"](value)):
-                row = rf"^\| `{re.escape(option)}` \| `.+` \| (?:required|none|`.+`) \| [\w`].+ \|$"
-                assert re.search(row, sections[name], re.MULTILINE), (name, option)
+                line = rf"^- `{re.escape(option)}(?:=.+)?` \(`.+`\): [\w`].+$"
+                assert re.search(line, sections[name], re.MULTILINE), (name, option)
 
 
 def test_a_public_name_and_a_long_function_has_a_docstring():

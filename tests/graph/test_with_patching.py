@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from kit import Agent, Desk, StrictModel, above, calls, lines, loop, model_node, patched
-from langgraph_patch import PatchError, patch_node, validate_messages, with_patching
+from langgraph_patch import PatchError, PatchNode, patch_node, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, OptionError
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.placeholder_texts import UNKNOWN
@@ -312,7 +312,8 @@ BARE_LIST = plain("agent", state=Annotated[list[AnyMessage], add_messages])
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (with_patching(plain("agent").compile()), f"{ADDED}: the graph is patched already, so "),
+        (with_patching(plain("agent").compile(), record=True), f"{ADDED}: the graph is patched "),
+        (with_patching(plain("agent")).add_node("b", len), f"{ADDED}: the graph is patched "),
         (plain("patch_tool_calls"), f"{ADDED}: give yours another name"),
         (WITH_NODE, f"{ADDED}: leave out your patch node and its edges, or with_patching"),
         (
@@ -334,6 +335,38 @@ def test_something_that_is_no_graph_to_patch(graph: Any, message: str):
     with pytest.raises(GraphError, match=message) as caught:
         with_patching(graph)
     assert isinstance(caught.value, PatchError)
+
+
+@pytest.mark.parametrize("made", [StateGraph.compile, lambda builder: builder])
+def test_a_graph_that_is_patched_already(made: Callable[..., Any]):
+    """A cell that is run twice: the graph itself comes back, and its model is asked once."""
+    asked = []
+
+    def agent(state: State) -> Any:
+        asked.append(state)
+        return {"messages": [AIMessage("hello")]}
+
+    builder = StateGraph(State).add_node("agent", agent).add_edge(START, "agent")
+    options: dict[str, Any] = {"model_node": ["agent"], "placeholder": {"unknown": "?"}}
+    patched = with_patching(made(builder), **options)
+    again = with_patching(patched, model_node="agent", placeholder={"unknown": "?"})
+    assert again is patched
+    graph = again if isinstance(again, CompiledStateGraph) else again.compile()
+    assert with_patching(graph, **options) is graph
+    with pytest.raises(GraphError, match="patched already, with other options"):
+        with_patching(graph)
+    graph.invoke({"messages": [HumanMessage("hello")]})
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("value", [len, {"messages": []}, None])
+def test_a_patch_node_that_is_called(value: object):
+    """The error says how it is used: `patch_model` and `patch_messages` are called."""
+    for node in (patch_node, PatchNode()):
+        with pytest.raises(
+            GraphError, match=r"builder\.add_node\('patch_tool_calls', patch_node\)"
+        ):
+            node(value)
 
 
 def test_what_langgraph_injects():

@@ -125,13 +125,12 @@ ABOUT = ("The order of roles", "A picture or a file", "The end of the history")
 
 
 def test_the_texts_of_the_pages_name_none():
-    """Of the errors that are about something else, and of the rules of the providers."""
+    """Of the errors that are about something else."""
     sections = PAGES["errors"].read_text("utf-8").split("\n## ")
     about = [each for each in sections if each.startswith(ABOUT)]
     others = [each for each in sections if each not in about]
     assert len(about) == len(ABOUT)
     texts = [line for each in others for line in re.findall(r"^### (.+)$", each, re.MULTILINE)]
-    texts += re.findall(r"`[^`\n]{12,}`", PAGES["providers"].read_text("utf-8"))
     assert len(texts) > 60
     assert [text for text in texts if matters_in(text)] == []
     named = [line for each in about for line in re.findall(r"^### `+ ?(.+)`", each, re.MULTILINE)]

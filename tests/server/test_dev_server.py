@@ -410,7 +410,7 @@ def test_the_code_of_the_page_runs(dev_server, monkeypatch):
     """A reader who pastes its blocks from top to bottom gets no error."""
     monkeypatch.setenv("LANGSMITH_API_KEY", "")
     monkeypatch.setenv("LANGGRAPH_URL", dev_server)
-    run_page("how-to/server")["client"].close()
+    run_page("how-to/databases")["client"].close()
 
 
 @pytest.mark.parametrize("graph", ["once", "once_by_middleware"])

@@ -1,4 +1,4 @@
-"""The pages about an incident and about PostgreSQL show what their commands print.
+"""The pages about an incident and about databases show what their commands print.
 
 To type every command again and write the outputs into the pages:
 
@@ -23,7 +23,7 @@ from langgraph_patch.cli import main
 from support.paths import PAGES, write_files
 from support.servers import running_postgres
 
-INCIDENT, POSTGRES = "how-to/incident", "how-to/postgresql"
+INCIDENT, DATABASES = "how-to/incident", "how-to/databases"
 _STEP = re.compile(
     r"^```bash\n([^\n]*)\n```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE
 )
@@ -104,12 +104,12 @@ def test_the_page_shows_what_is_printed(tmp_path):
 def test_the_page_on_postgresql_shows_what_is_printed(postgres, tmp_path, monkeypatch):
     """The same, with a PostgreSQL server."""
     monkeypatch.setenv("DATABASE_URI", postgres.make())
-    assert settled(played(POSTGRES, tmp_path)) == settled(PAGES[POSTGRES].read_text("utf-8"))
+    assert settled(played(DATABASES, tmp_path)) == settled(PAGES[DATABASES].read_text("utf-8"))
 
 
 if __name__ == "__main__":
     with running_postgres() as started:
         os.environ["DATABASE_URI"] = started.make()
-        for each in (INCIDENT, POSTGRES):
+        for each in (INCIDENT, DATABASES):
             with tempfile.TemporaryDirectory() as empty:
                 PAGES[each].write_text(played(each, Path(empty)), "utf-8")

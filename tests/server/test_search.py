@@ -3,6 +3,7 @@
 The site is searched with lunr in a browser, with these weights; this is lunr in Python.
 """
 
+import html
 import json
 import re
 import subprocess
@@ -10,8 +11,9 @@ import sys
 
 import pytest
 from lunr import lunr
+from lunr.stop_word_filter import WORDS as STOP_WORDS
 
-from support.paths import ENVIRONMENT, ROOT
+from support.paths import ENVIRONMENT, PAGES, ROOT, SITE
 
 WORDS = {
     "approval": "approvals/",
@@ -22,24 +24,34 @@ WORDS = {
     "idempotency": "idempotency/",
     "image": "errors/",
     "INVALID_CHAT_HISTORY": "errors/",
-    "kubernetes": "how-to/many-threads/",
-    "latency": "how-it-works/",
+    "kubernetes": "how-to/databases/",
+    "latency": "decide/",
     "limits": "limits/",
     "metrics": "know-about-it/",
     "monitoring": "know-about-it/",
     "once": "once/",
-    "overhead": "how-it-works/",
-    "performance": "how-it-works/",
-    "PostgreSQL": "how-to/postgresql/",
+    "overhead": "decide/",
+    "performance": "decide/",
+    "PostgreSQL": "how-to/databases/",
     "prefill": "errors/",
     "Redis": "compatibility/",
-    "shard": "how-to/many-threads/",
+    "shard": "how-to/databases/",
     "SSE": "how-to/web-service/",
     "tool_use": "errors/",
-    "trim": "how-to/trimming/",
+    "trim": "how-to/add-a-node/",
     "undo": "reference/command-line/",
 }
 """A word -> the page of its first hit."""
+
+
+SEPARATOR = re.compile(r"[\s\-.,:;\"'`(){}\[\]/!?]+")
+"""What separates words on the site: `separator` of `docs/mkdocs.yml`."""
+SIGNS = re.compile(
+    re.search(r"signs = /(.+)/g", (SITE / "pages" / "search.js").read_text("utf-8"))[1]
+)
+"""What `search.js` replaces in what is typed."""
+
+POSTED = re.findall(r"^### (.+)$", PAGES["errors"].read_text("utf-8"), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +64,20 @@ def search(tmp_path_factory):
     entries = json.loads((folder / "search" / "search_index.json").read_text("utf-8"))["docs"]
     documents = [
         {"id": str(number)}
-        | {name: re.sub("<.*?>", " ", entry[name]) for name in ("title", "text")}
+        | {
+            name: SEPARATOR.sub(" ", html.unescape(re.sub("<.*?>", " ", entry[name])))
+            for name in ("title", "text")
+        }
         for number, entry in enumerate(entries)
     ]
     fields = [{"field_name": "title", "boost": 1000}, {"field_name": "text", "boost": 1}]
     index = lunr(ref="id", fields=fields, documents=documents)
-    return lambda words: [entries[int(hit["ref"])]["location"] for hit in index.search(words)]
+
+    def found(typed):
+        words = SEPARATOR.sub(" ", SIGNS.sub(" ", typed))
+        return [entries[int(hit["ref"])]["location"] for hit in index.search(words)]
+
+    return found
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -65,3 +85,19 @@ def test_a_word_finds_its_page(word, search):
     """The first hit is on the page that answers."""
     first, *_ = search(word)
     assert first.startswith(WORDS[word])
+
+
+def test_the_separator_is_that_of_the_site():
+    """Quotes are doubled in the file."""
+    [line] = re.findall(r"separator: '(.+)' #", (SITE / "mkdocs.yml").read_text("utf-8"))
+    assert line.replace("''", "'") == SEPARATOR.pattern.replace('\\"', '"')
+
+
+@pytest.mark.parametrize("text", POSTED)
+def test_five_words_of_an_error_find_it(text, search):
+    """Any five words in a row, pasted with their signs; three of them say something."""
+    words = text.strip("`").split()
+    parts = [words[at : at + 5] for at in range(max(len(words) - 4, 1))]
+    telling = [part for part in parts if len({each.lower() for each in part} - STOP_WORDS) > 2]
+    for part in map(" ".join, telling or [words]):
+        assert any(hit.startswith("errors/") for hit in search(part)[:5]), part

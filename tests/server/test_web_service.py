@@ -92,6 +92,9 @@ async def test_a_message_instead_of_the_answer(service):
     assert "was waiting for human input" in wire
     late = await service.client.post("threads/1", json={"id": question, "text": "yes"})
     assert late.status_code == httpx.codes.CONFLICT
+    loaded = (await service.client.get("threads/1")).json()
+    assert [each["text"] for each in loaded["messages"]] == [REQUEST, "Never mind.", text]
+    assert loaded["approvals"] == []
     assert service.payments() == []
 
 

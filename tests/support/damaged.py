@@ -11,7 +11,7 @@
 
 Each message has an id, and no two histories share a message object. `FIRST` says which wires
 refuse a history also when its damage is repaired; each accepts its portable form. Those that refuse
-it unrepaired stand in `docs/pages/providers.md`.
+it unrepaired stand in `docs/pages/refused.md`.
 """
 
 from __future__ import annotations

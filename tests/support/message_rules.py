@@ -1,7 +1,7 @@
 # ruff: noqa: SLF001 - the payload is what a private method builds
 """What providers refuse of messages, beside calls and results: `wires` has the rules for those.
 
-`reason` judges the payload of each real integration; `docs/pages/providers.md` has the sources.
+`reason` judges the payload of each real integration; `docs/pages/refused.md` has the sources.
 
 A `BoundModel` is of Claude's kind: it signs each `thinking` block with an HMAC over the system
 prompt, the tools and the messages before it, and verifies all signatures of the payload that

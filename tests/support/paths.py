@@ -35,17 +35,19 @@ def write_files(name, folder):
 
 
 def run_page(name):
-    """Run the Python blocks of a page as one module: a line number of an error is the page's.
-
-    No WARNING of the package is logged: a reader who pastes an example has done nothing wrong.
-    """
+    """Run the Python blocks of a page as one module: a line number of an error is the page's."""
     text = PAGES[name].read_text("utf-8")
     lines = [""] * len(text.splitlines())
     for block in _BLOCK.finditer(text):
         first = text.count("\n", 0, block.start(2))
         for number, line in enumerate(block[2].splitlines(), first):
             lines[number] = line.removeprefix(block[1])
-    code = compile("\n".join(lines), PAGES[name], "exec", dont_inherit=True)
+    return run_block("\n".join(lines), PAGES[name])
+
+
+def run_block(text, file="README.md"):
+    """Run code as a reader pastes it: no WARNING of the package is logged."""
+    code = compile(text, file, "exec", dont_inherit=True)
     defined = {"__name__": "page"}
     logger, root = logging.getLogger("langgraph_patch"), logging.getLogger()
     level, handlers = logger.level, root.handlers[:]

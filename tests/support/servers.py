@@ -206,7 +206,7 @@ _OFFLINE = {
 def _write_app(app):
     """Write the application of the page about LangGraph Server, and the graphs of `dev_app`."""
     shutil.copytree(DEV_APP, app, ignore=shutil.ignore_patterns("__pycache__"))
-    write_files("how-to/server", app)
+    write_files("how-to/databases", app)
     config = json.loads((app / "langgraph.json").read_text())
     config["graphs"] |= {name: f"./dev_graphs.py:{name}" for name in DEV_GRAPHS}
     (app / "langgraph.json").write_text(json.dumps({**config, "disable_persistence": True}))

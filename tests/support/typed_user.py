@@ -60,7 +60,8 @@ def placeholders(history: list[BaseMessage]) -> None:
     assert_type(lp.PLACEHOLDER_KEY, Literal["langgraph_patch"])
     lp.set_language("de")  # type: ignore[arg-type]
     lp.patch_messages(history, language="de")  # type: ignore[call-arg]
-    lp.patch_messages(history, placeholder={"stopped": "no such cause"})  # type: ignore[dict-item]
+    texts = {"unknown": "nobody knows"}  # a dict[str, str], as mypy reads it
+    lp.patch_messages(history, placeholder=texts)
     lp.patch_messages(history, placeholder=len)  # type: ignore[arg-type]
     lp.patch_messages(history, "nobody knows")  # type: ignore[call-arg]
     lp.patch_messages(history).messages = []  # type: ignore[misc]

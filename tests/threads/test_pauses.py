@@ -273,8 +273,8 @@ def test_a_pause_is_told_as_it_is(way: str, place: str, tmp_path: Path):
             assert "answer it" not in f"{report} {repaired}"
 
 
-def test_the_page_has_each_way():
-    """With the status and the cause of this table."""
+def test_the_page_has_ways():
+    """With the status and the cause of this table; those that differ in nothing else share one."""
     lines = PAGES["causes"].read_text("utf-8").partition("| what happened |")[2].splitlines()[2:]
     cells = [
         [cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if "|" in line
@@ -284,7 +284,8 @@ def test_the_page_has_each_way():
         way: (bool(shown), f"`{status}`", f"`{causes[0]}`" if causes else "")
         for way, (_, shown, status, causes) in WAYS.items()
     }
-    assert page == own
+    assert page.items() <= own.items()
+    assert {each[1:] for each in page.values()} == {each[1:] for each in own.values()}
 
 
 def test_what_helps_behind_an_answer():
