@@ -11,6 +11,7 @@ stand for in its closure, its module and its object. What is looked up at run ti
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from types import CodeType, FunctionType, MethodType
@@ -21,7 +22,10 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langgraph.types import interrupt
 
-_LIBRARIES: Final = {"langchain", "langchain_core", "langgraph", "pydantic"}
+_LIBRARIES: Final = {
+    *("langchain", "langchain_core", "langgraph", "langsmith", "pydantic", "pytest"),
+    *sys.stdlib_module_names,
+}
 """Packages whose functions are not read: none of them asks for a node that does not say so."""
 
 
@@ -47,15 +51,18 @@ def may_call_model(runnable: object) -> bool:
     return _mentions(runnable, lambda value: isinstance(value, BaseChatModel))
 
 
-def _mentions(value: object, is_wanted: Callable[[object], bool]) -> bool:
-    seen, left = dict[int, object](), [value]
+def _mentions(value: Any, is_wanted: Callable[[object], bool]) -> bool:
+    """Whether a value, or one that it may call, is a wanted one."""
+    seen, left = dict[object, object](), [value]
     while left:
         value = left.pop()
-        if id(value) in seen:
+        is_method = isinstance(value, MethodType)  # made anew each time
+        key = (id(value.__func__), id(value.__self__)) if is_method else id(value)
+        if key in seen:
             continue
         if is_wanted(value):
             return True
-        seen[id(value)] = value
+        seen[key] = value
         left += _called_by(value)
     return False
 
