@@ -61,8 +61,9 @@ def scan_threads(
 
     Threads are listed in pages while they are read, in the order of the database: one that appears
     or goes meanwhile may be in the reports or not. PostgreSQL is asked for 64 histories at once,
-    any other database for one. Older checkpoints are read only if a history is damaged, or has a
-    placeholder that may still give way: one that says `unknown`, or is marked `look_again`.
+    of which 64 MB are kept, any other database for one. Older checkpoints are read only if a
+    history is damaged, or has a placeholder that may still give way: one that says `unknown`, or is
+    marked `look_again`.
 
     Args:
         saver: The checkpointer, synchronous. It is only read. `open_database` opens the one of a
