@@ -3,19 +3,19 @@
 Each call has a namespace of its own in its thread. It derives from the message and the call, so
 forks, replays and answers from other checkpoints find the same record.
 
-| what                             | where                           | written by      | read by     |
-|----------------------------------|---------------------------------|-----------------|-------------|
-| a *row* for each checkpoint      | a checkpoint without values in  | who begins the  | who comes   |
-| from which the call is begun     | the namespace                   | call there      | next        |
-| a *claim*: run, tool, arguments, | `began` of the row, under its   | who begins the  | the same; a |
-| answers, place in the thread     | number, from 1                  | call            | repair      |
-| how it ended: `paused` (it asks, | that word, under the run        | the run of the  | the same    |
-| the claim is given back),        |                                 | claim           |             |
-| `ended` or `failed`              |                                 |                 |             |
-| `refused`: a later run was told  | that word, under the run        | that later run  | who comes   |
-| that it failed                   |                                 |                 | next        |
-| the *witness*: it was begun here | a pending write of the thread's | who makes claim | who comes   |
-|                                  | checkpoint, with the row's id   | 1 of a row      | next        |
+| what                            | where                           | written by     | read by     |
+|---------------------------------|---------------------------------|----------------|-------------|
+| a *row* for each checkpoint     | a checkpoint without values in  | who begins the | who comes   |
+| from which the call is begun    | the namespace                   | call there     | next        |
+| a *claim*: run, tool, arguments | `began` of the row, under its   | who begins the | the same; a |
+| answers, place in the thread    | number, from 1                  | call           | repair      |
+| how it ended: `paused` (asks,   | that word, under the run        | the run of the | the same    |
+| the claim is given back),       |                                 | claim          |             |
+| `ended` or `failed`             |                                 |                |             |
+| `refused`: a later run was told | that word, under the run        | that later run | who comes   |
+| that it failed                  |                                 |                | next        |
+| the *witness*: it was begun     | a pending write of the thread's | who makes      | who comes   |
+|                                 | checkpoint, with the row's id   | claim 1        | next        |
 
 - A checkpointer keeps the first of two writes with the same task id and index: of two runs at one
   checkpoint one makes the claim. Two runs at two checkpoints have two rows. Each makes its claim
@@ -187,10 +187,6 @@ def begin(
         Exception: What the checkpointer raises.
     """
     try:
-        if record.checkpoint_id not in witnessed:
-            row: Any = {**empty_checkpoint(), "id": record.checkpoint_id}
-            metadata = {"source": "update", "step": -1, "parents": {}, "langgraph_patch": "once"}
-            yield from call_method(saver, "put", record.newest.config, row, metadata, {})
         last, others = yield from _begin_row(saver, record, claim, thread, witnessed)
         for each in others if last.run == claim.run else ():
             is_other = (yield from is_earlier(each)) if is_earlier else False
@@ -213,13 +209,20 @@ def _begin_row(
     thread: Address | None,
     witnessed: Collection[str],
 ) -> IOGenerator[tuple[Claim, list[Claim]]]:
-    """Make a claim in a row. The last claim there, and that of each other row which was not given
-    back."""
+    """Make a claim in a row.
+
+    Returns:
+        The last claim there, and that of each other row, if it was not given back.
+    """
     number = int(record.checkpoint_id not in witnessed)
     began = {name: getattr(claim, name) for name in _FIELDS}
     while True:
         if number:
             yield _put_first(saver, record, "began", began, _task_of(number))
+        if number == 1:  # after the claim: a row without one was cut off
+            row: Any = {**empty_checkpoint(), "id": record.checkpoint_id}
+            metadata = {"source": "update", "step": -1, "parents": {}, "langgraph_patch": "once"}
+            yield from call_method(saver, "put", record.newest.config, row, metadata, {})
         if number == 1 and thread is not None:
             task = _task_of(record.namespace)
             yield _put_first(saver, thread, WITNESS, record.checkpoint_id, task)
@@ -227,7 +230,8 @@ def _begin_row(
         rows = {row: claims for row, claims in found.items() if claims is not None}
         if len(rows) < len(found):
             raise _unreadable(record)
-        if not all(map(rows.get, witnessed)):
+        is_cut_off = any(not claims and row != _ID for row, claims in rows.items())
+        if is_cut_off or not all(map(rows.get, witnessed)):
             return replace(claim, run="", word="lost"), []
         if not (own := rows.pop(str(record.checkpoint_id), None)):
             raise _unreadable(record)
@@ -410,6 +414,9 @@ def witnessed(
         found = _named(record, saved.pending_writes or ())
         is_fork = saved.metadata.get("source") in ("update", "fork") and saved.parent_config
         address = Address.of(saved.parent_config) if is_fork else None
+    if may_be_begun and not found:
+        rows = [_id_of(saved) for saved in (yield all_of(saver, record))]
+        return [row for row in rows if row == record.checkpoint_id]
     return found
 
 
@@ -441,21 +448,22 @@ def is_earlier(
             return None
         if mine[namespace] == theirs[namespace]:
             continue
-        return (yield from _was_before(reader, thread, message_id, namespace, mine, theirs))
+        current, before = (thread.at(namespace, each[namespace]) for each in (mine, theirs))
+        is_own = namespace == max(mine, key=len)
+        return (yield from _was_before(reader, current, before, message_id, is_own=is_own))
     return False
 
 
 def _was_before(
     reader: Reader,
-    thread: Address,
+    current: Address,
+    before: Address,
     message_id: object,
-    namespace: str,
-    mine: Mapping[str, str],
-    theirs: Mapping[str, str],
+    *,
+    is_own: bool,
 ) -> IOGenerator[bool | None]:
-    """The same, for the first graph in which the places differ."""
-    now = yield from reader.read(thread.at(namespace, mine[namespace]))
-    then = yield from reader.read(thread.at(namespace, theirs[namespace]))
+    """The same, for two checkpoints of the first graph in which the places differ."""
+    now, then = (yield from reader.read(current)), (yield from reader.read(before))
     step, sources = now, list[str | None]()  # of the checkpoints after it, the newest first
     while then and step and step.number > then.number:
         sources.append(step.source_before)
@@ -464,7 +472,6 @@ def _was_before(
         return None
     if step.id != then.id or {"update", "fork"}.issuperset(sources):
         return False  # another branch, or a fork of the same checkpoint
-    is_own = namespace == max(mine, key=len)
     is_new = _is_made_again(now.history, message_id, is_own=is_own)
     if sources[-1] == "loop":
         return is_new or None
