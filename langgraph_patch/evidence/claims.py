@@ -145,6 +145,12 @@ class Claim:
         is_own = isinstance(asked, list) and all(isinstance(each, Interrupt) for each in asked)
         return asked if isinstance(asked, list) and is_own else []
 
+    @property
+    def rows(self) -> list[str]:
+        """The rows whose claims were in the way of this one, which was given back."""
+        rows = self.value.get("rows") if self.word == "paused" else None
+        return [*map(str, rows)] if isinstance(rows, list) else []
+
     def took(self, answers: str) -> bool:
         """Whether its result is that of a run with these answers; more of them are of no use."""
         taken = str(self.value.get("answers", self.answers)).split()
@@ -188,7 +194,8 @@ def begin(
     """
     try:
         last, others = yield from _begin_row(saver, record, claim, thread, witnessed)
-        for each in others if last.run == claim.run else ():
+        is_made = last.run == claim.run
+        for each in others if is_made else ():
             is_other = (yield from is_earlier(each)) if is_earlier else False
             if not is_other:
                 is_told = is_other is False and last.run == claim.run
@@ -197,8 +204,9 @@ def begin(
         # It may have been made: nothing runs under it.
         yield from end(saver, record, replace(claim, word="paused"))
         raise
-    if last.run != claim.run and (others or last.word == "lost"):
-        yield from end(saver, record, replace(claim, word="paused"))
+    if is_made and last.run != claim.run:
+        rows = [each.row for each in others]
+        yield from end(saver, record, replace(claim, word="paused", value={"rows": rows}))
     return last
 
 
@@ -214,7 +222,7 @@ def _begin_row(
     Returns:
         The last claim there, and that of each other row, if it was not given back.
     """
-    number = int(record.checkpoint_id not in witnessed)
+    number = 0 if witnessed else 1  # nothing is written where a row is gone
     began = {name: getattr(claim, name) for name in _FIELDS}
     while True:
         if number:
@@ -230,14 +238,18 @@ def _begin_row(
         rows = {row: claims for row, claims in found.items() if claims is not None}
         if len(rows) < len(found):
             raise _unreadable(record)
+        own = rows.get(str(record.checkpoint_id), [])
         is_cut_off = any(not claims and row != _ID for row, claims in rows.items())
-        if is_cut_off or not all(map(rows.get, witnessed)):
+        needed = [*witnessed, *(row for each in own for row in each.rows)]
+        if is_cut_off or not all(map(rows.get, needed)):
+            if number:
+                yield from end(saver, record, replace(claim, word="paused", value={"rows": [""]}))
             return replace(claim, run="", word="lost"), []
-        if not (own := rows.pop(str(record.checkpoint_id), None)):
+        if number and not own:
             raise _unreadable(record)
-        is_asked = own[-1].questions and own[-1].answers == claim.answers
-        if own[-1].run == claim.run or own[-1].word != "paused" or is_asked:
-            last = [claims[-1] for claims in rows.values() if claims]
+        is_asked = own and own[-1].questions and own[-1].answers == claim.answers
+        if own and (own[-1].run == claim.run or own[-1].word != "paused" or is_asked):
+            last = [claims[-1] for claims in rows.values() if claims and claims is not own]
             return own[-1], [each for each in last if each.word != "paused"]
         number = len(own) + 1
 

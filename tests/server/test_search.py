@@ -19,7 +19,6 @@ WORDS = {
     "causes": "causes/",
     "deepagents": "how-to/wrap-an-agent/",
     "FastAPI": "how-to/web-service/",
-    "idempotency": "idempotency/",
     "image": "errors/",
     "INVALID_CHAT_HISTORY": "errors/",
     "kubernetes": "how-to/many-threads/",
