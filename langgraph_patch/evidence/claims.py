@@ -1,7 +1,7 @@
 """The record of a call that runs once: who began it, and how that ended.
 
-Each call has a namespace of its own in its thread. It derives from the message and the call, so
-forks, replays and answers from other checkpoints find the same record.
+Each call has a namespace of its own, which derives from the message and the call: forks, replays
+and answers from other checkpoints find the same record.
 
 | what                            | where                           | written by     | read by     |
 |---------------------------------|---------------------------------|----------------|-------------|
@@ -23,10 +23,8 @@ forks, replays and answers from other checkpoints find the same record.
 - The id of a row is just before that of its checkpoint. So no job that deletes old checkpoints
   deletes it first, and it is not the newest of its thread. If it is gone all the same, the witness
   says so: the call is not run.
-- A message may be made again in a later turn, with the same id: that is another call
-  (`is_earlier`).
-- All rows are as hostile as others: a row in which the claims do not follow each other, and a
-  result of another call, prove nothing.
+- A message may be made again in a later turn, with its id: that is another call (`places`).
+- A row in which the claims do not follow each other, and a result of another call, prove nothing.
 """
 
 from __future__ import annotations
@@ -51,6 +49,7 @@ from langgraph_patch._langgraph import storage
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method, method_request
 from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError
+from langgraph_patch.evidence.places import is_earlier, place_of
 from langgraph_patch.evidence.superstep import WITNESS, written_messages
 from langgraph_patch.evidence.window import Reader, all_of
 from langgraph_patch.history.calls import Call, read_calls
@@ -63,14 +62,10 @@ Word = Literal["paused", "ended", "failed", "lost", "untold"]
 """How a claim ended. Two are of no run: the record is gone; whose claim it is cannot be told."""
 
 _WORDS: tuple[Word, ...] = ("paused", "ended", "failed")
-
 _PREFIX = "langgraph_patch."
-_ID = "00000000-0000-6000-8000-000000000000"
-"""The id of the row of the version before, and of a checkpoint whose id is not LangGraph's."""
-
+_ID = "00000000-0000-6000-8000-000000000000"  # of the version before, or if no id is LangGraph's
 _FIELDS = ("run", "what", "got", "answers", "place")
-_FIRST_FIELDS = frozenset(_FIELDS[:2])
-"""Those of a claim of the version before: it has the arguments as the tool got them."""
+_FIRST_FIELDS = frozenset(_FIELDS[:2])  # of the version before: `what` is as the tool got it
 
 
 def is_record(namespace: str) -> bool:
@@ -171,7 +166,7 @@ def begin(
     *,
     thread: Address | None = None,
     witnessed: Collection[str] = (),
-    is_earlier: Callable[[Claim], IOGenerator[bool | None]] | None = None,
+    is_before: Callable[[Claim], IOGenerator[bool | None]] | None = None,
 ) -> IOGenerator[Claim]:
     """Make a claim, if no other one is in the way.
 
@@ -181,12 +176,11 @@ def begin(
         claim: The claim.
         thread: The checkpoint of the thread that gets a witness. Default: none does.
         witnessed: The rows that there must be (`witnessed`). Default: none.
-        is_earlier: Whether a claim in another row is that of an earlier call; None if that cannot
+        is_before: Whether a claim in another row is that of an earlier call; None if that cannot
             be told. Default: it is not.
 
     Returns:
-        The claim, if it was made, or the one that is in the way. One whose questions wait, and for
-        which there is no new answer, is in the way, too.
+        The claim, if it was made, or the one that is in the way: also one whose questions wait.
 
     Raises:
         EvidenceError: If the record cannot be read back.
@@ -196,7 +190,7 @@ def begin(
         last, others = yield from _begin_row(saver, record, claim, thread, witnessed)
         is_made = last.run == claim.run
         for each in others if is_made else ():
-            is_other = (yield from is_earlier(each)) if is_earlier else False
+            is_other = (yield from is_before(each)) if is_before else False
             if not is_other:
                 is_told = is_other is False and last.run == claim.run
                 last = each if is_told else replace(each, word="untold")
@@ -219,8 +213,7 @@ def _begin_row(
 ) -> IOGenerator[tuple[Claim, list[Claim]]]:
     """Make a claim in a row.
 
-    Returns:
-        The last claim there, and that of each other row, if it was not given back.
+    Returns the last claim there, and that of each other row, if it was not given back.
     """
     number = 0 if witnessed else 1  # nothing is written where a row is gone
     began = {name: getattr(claim, name) for name in _FIELDS}
@@ -259,10 +252,8 @@ def _id_of(saved: CheckpointTuple) -> str:
 
 
 def _unreadable(record: Address) -> EvidenceError:
-    return EvidenceError(
-        f"Thread {record.thread_id!r}: the record of a call, in namespace {record.namespace!r}, "
-        f"cannot be read back, so the call is not run."
-    )
+    place = f"Thread {record.thread_id!r}: the record of a call, in namespace {record.namespace!r},"
+    return EvidenceError(f"{place} cannot be read back, so the call is not run.")
 
 
 def refuse(
@@ -274,9 +265,9 @@ def refuse(
 
 
 def end(saver: BaseCheckpointSaver[Any], record: Address, claim: Claim) -> IOGenerator[None]:
-    """Write how a claim ended. It raises no error: the tool has run, and the run goes on.
+    """Write how a claim ended: without the artifact, or the result, if they cannot be stored.
 
-    A result that cannot be stored is stored without its artifact, or not at all.
+    It raises no error: the tool has run, and the run goes on.
     """
     forms: list[Mapping[str, Any]] = [claim.value, _without_artifact(claim.value), {}]
     value = next(form for form in forms if not form or _is_storable(saver, form))
@@ -348,8 +339,7 @@ NOTHING`, `$setOnInsert` and a unique index, `INSERT IGNORE`; the one in memory 
 def keeps_first_write(saver: BaseCheckpointSaver[Any]) -> bool:
     """Whether a checkpointer keeps the first of two writes with the same task id and index.
 
-    No test can show that, so it is known of classes that were read. An application says it of its
-    own: `saver.keeps_first_write = True`.
+    It is known of classes that were read. An application says it: `saver.keeps_first_write = True`.
     """
     stated = getattr(saver, "keeps_first_write", None)
     if isinstance(stated, bool):
@@ -433,81 +423,8 @@ def witnessed(
 
 
 def _named(record: Address, writes: Iterable[tuple[str, str, Any]]) -> list[str]:
-    own = WITNESS, _task_of(record.namespace)
-    return [str(value) for task, channel, value in writes if (channel, task) == own]
-
-
-def is_earlier(
-    reader: Reader, thread: Address, message_id: object, mine: Mapping[str, str], other: Claim
-) -> IOGenerator[bool | None]:
-    """Whether a claim is that of an earlier call, whose message had the same id.
-
-    Args:
-        reader: The checkpointer.
-        thread: Any address in the thread.
-        message_id: The id of the message.
-        mine: The current checkpoint of each graph, by its namespace.
-        other: A claim of a call of a message with this id.
-
-    Returns:
-        None if that cannot be told: checkpoints are gone, or two tasks of one superstep have it.
-    """
-    theirs = _place_of(other)
-    if not theirs:
-        return False  # of the version before
-    for namespace in sorted(mine, key=len):
-        if namespace not in theirs:
-            return None
-        if mine[namespace] == theirs[namespace]:
-            continue
-        current, before = (thread.at(namespace, each[namespace]) for each in (mine, theirs))
-        is_own = namespace == max(mine, key=len)
-        return (yield from _was_before(reader, current, before, message_id, is_own=is_own))
-    return False
-
-
-def _was_before(
-    reader: Reader,
-    current: Address,
-    before: Address,
-    message_id: object,
-    *,
-    is_own: bool,
-) -> IOGenerator[bool | None]:
-    """The same, for two checkpoints of the first graph in which the places differ."""
-    now, then = (yield from reader.read(current)), (yield from reader.read(before))
-    step, sources = now, list[str | None]()  # of the checkpoints after it, the newest first
-    while then and step and step.number > then.number:
-        sources.append(step.source_before)
-        step = yield from reader.read_older(step)
-    if now is None or then is None or step is None:
-        return None
-    if step.id != then.id or {"update", "fork"}.issuperset(sources):
-        return False  # another branch, or a fork of the same checkpoint
-    is_new = _is_made_again(now.history, message_id, is_own=is_own)
-    if sources[-1] == "loop":
-        return is_new or None
-    return None if is_new else False
-
-
-def _place_of(claim: Claim) -> Mapping[str, str]:
-    try:
-        place = json.loads(claim.place)
-    except ValueError:
-        return {}
-    return place if isinstance(place, dict) else {}
-
-
-def _is_made_again(history: Sequence[BaseMessage], message_id: object, *, is_own: bool) -> bool:
-    """Whether the message with an id was made again: its graph has it in its history twice.
-
-    A graph above has it not at all, or with the results of its calls.
-    """
-    found = [index for index, message in enumerate(history) if message.id == message_id]
-    if is_own or not found:
-        return not is_own or len(found) > 1
-    made = {each["id"] for each in getattr(history[found[-1]], "tool_calls", ())}
-    return made <= {m.tool_call_id for m in history[found[-1] :] if isinstance(m, ToolMessage)}
+    own = _task_of(record.namespace)
+    return [str(row) for task, channel, row in writes if (channel, task) == (WITNESS, own)]
 
 
 def read_claims(
@@ -547,7 +464,7 @@ def _is_of(
     reader: Reader, thread: Address, messages: Sequence[BaseMessage], message_id: str, claim: Claim
 ) -> IOGenerator[bool]:
     """Whether a claim is of this message, and not of an earlier one with the same id."""
-    theirs, own = _place_of(claim), thread.namespace
+    theirs, own = place_of(claim.place), thread.namespace
     if sum(message.id == message_id for message in messages) > 1:
         return False
     if own != max(theirs, key=len, default=None) or thread.checkpoint_id is None:
@@ -555,9 +472,9 @@ def _is_of(
     step = yield from reader.read(thread.at(own, theirs[own]))
     if step is None or not (yield from reader.has_gone_on(step)):
         return step is not None
-    claim = replace(claim, place=json.dumps({own: theirs[own]}))
+    place = json.dumps({own: theirs[own]})
     mine = {own: thread.checkpoint_id}
-    return (yield from is_earlier(reader, thread, message_id, mine, claim)) is False
+    return (yield from is_earlier(reader, thread, message_id, mine, place)) is False
 
 
 def _finding(claim: Claim, call: Call, messages_key: str) -> Finding:

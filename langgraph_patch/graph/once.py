@@ -20,11 +20,9 @@ import copy
 import itertools
 import json
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from functools import partial
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -38,21 +36,20 @@ from langgraph.types import Command
 from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
-from langgraph_patch._text import short
 from langgraph_patch.address import Address
-from langgraph_patch.errors import GraphError, OptionError, StartedError
+from langgraph_patch.errors import GraphError, StartedError
 from langgraph_patch.evidence.claims import (
     Claim,
     Word,
     begin,
     end,
-    is_earlier,
     keeps_first_write,
     read_record,
     record_of,
     refuse,
     witnessed,
 )
+from langgraph_patch.evidence.places import is_earlier
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.graph.writing import messages_in
 from langgraph_patch.history.findings import Cause, DanglingCall
@@ -69,53 +66,6 @@ class _Started(StartedError, GraphBubbleUp):  # noqa: N818 - it is shown as what
 
 
 _Started.__name__ = StartedError.__name__  # as a server shows it
-
-
-def checked_names(once: object) -> tuple[str, ...]:
-    """The option `once`.
-
-    Raises:
-        OptionError: If it is not a list of names of tools, each once.
-    """
-    names = list(once) if isinstance(once, Sequence) and not isinstance(once, str) else [0]
-    if not all(isinstance(name, str) and name for name in names) or len(names) > len({*names}):
-        raise OptionError(
-            f"once={short(once, 80)}: expected a list of the names of tools, each once, such as "
-            f"once=[{once if isinstance(once, str) else 'wire_money'!r}]."
-        )
-    return tuple(map(str, names))
-
-
-def check_tools(names: Collection[str], tools: Collection[str], *, are_all: bool) -> list[str]:
-    """The names that no known tool has.
-
-    Args:
-        names: The option `once`.
-        tools: The names of the known tools.
-        are_all: Whether there are no other tools.
-
-    Raises:
-        OptionError: If there is no tool with a name, or if a name is like that of a known tool.
-    """
-    unknown = [name for name in names if name not in tools]
-    for name in unknown:
-        meant = get_close_matches(name, tools, 1)
-        if meant or are_all:
-            raise OptionError(
-                f"once: no ToolNode of the graph has a tool called {name!r}: "
-                + (
-                    f"expected one of {', '.join(map(repr, sorted(tools)))}."
-                    if tools
-                    else _NO_TOOLS
-                )
-                + (f" Did you mean {meant[0]!r}?" if meant else "")
-            )
-    return unknown
-
-
-_NO_TOOLS = (
-    "it has no ToolNode. Tools that functions of yours run are not claimed: put them in a ToolNode."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +341,9 @@ class OnceCall:
                 claim,
                 thread=thread,
                 witnessed=rows,
-                is_earlier=partial(is_earlier, reader, thread, self._message.id, run.place),
+                is_before=lambda each: is_earlier(
+                    reader, thread, self._message.id, run.place, each.place
+                ),
             )
             if last.run == claim.run:
                 self._claim = last
