@@ -21,7 +21,8 @@ from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.ask import ask
 from langgraph_patch.graph.attempts import Attempts
 from langgraph_patch.graph.guard import TruncationGuard
-from langgraph_patch.graph.once import Once, check_tools, checked_names
+from langgraph_patch.graph.once import Once
+from langgraph_patch.graph.once_names import check_tools, checked_names
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.graph.request import Histories, KnownModel, Request
 from langgraph_patch.graph.writing import (

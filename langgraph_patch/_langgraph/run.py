@@ -25,6 +25,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.config import get_config
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.storage import (
     PUSH,
     RETURN,
@@ -42,12 +43,21 @@ _READ = "__pregel_read"
 """A partial that reads the state. Its arguments include the live channels with their reducers, and
 what the task that runs has written so far, as its `writes`."""
 
+_MAP = "checkpoint_map"
+"""The current checkpoint of the graph and of those above it, by their namespaces."""
+
+_JUST_NOW = 1.0
+"""How many seconds old a checkpoint is of which no other run has begun the tasks."""
+
 _DURABILITY = "__pregel_durability"
 """The durability of the run. With "exit" nothing is written before the run ends."""
 
 _SCRATCHPAD = "__pregel_scratchpad"
 """The counters of the task that runs; `resume` lists the answers to its interrupts. A counter has a
 `_counter`, which is None until it has counted."""
+
+_RESUME_MAP = "__pregel_resume_map"
+"""The answers of a `Command` whose `resume` names interrupts."""
 
 _SEND = "__pregel_send"
 """Adds writes to those of the task that runs."""
@@ -118,12 +128,19 @@ class Run:
         if self.thread_id is None:
             return None
         thread = {"thread_id": str(self.thread_id), "checkpoint_ns": self.namespace}  # as stored
-        current: Any = self._own.get("checkpoint_map", {}).get(self.namespace)
+        current: Any = self._own.get(_MAP, {}).get(self.namespace)
         if self.writes_at_exit:
             current = None if self.namespace else self._metadata.get("checkpoint_id")
         if isinstance(current, str):
             thread["checkpoint_id"] = current
         return {"configurable": thread}
+
+    @property
+    def place(self) -> Mapping[str, str]:
+        """The current checkpoint of each graph from the root to this one, by its namespace."""
+        inside = f"{self.namespace}|"
+        found = self._own.get(_MAP, {}).items()
+        return {ns: str(each) for ns, each in found if not ns or inside.startswith(f"{ns}|")}
 
     @property
     def namespace(self) -> str:
@@ -205,13 +222,21 @@ class Run:
 
         An answer that names the interrupt counts before the node has come to its question.
         """
-        return bool(getattr(self._own.get(_SCRATCHPAD), "resume", None))
+        return bool(self.answers)
 
     @property
-    def may_be_answered(self) -> bool:
-        """The same, or an answer without an interrupt id waits for the next `interrupt()`."""
+    def answers(self) -> list[Any]:
+        """The recorded answers to the `interrupt()`s of the task."""
+        return [*(getattr(self._own.get(_SCRATCHPAD), "resume", None) or ())]
+
+    @property
+    def new_answers(self) -> list[Any]:
+        """Other answers that this run got: one without an interrupt id, those to any interrupt."""
         peek = getattr(self._own.get(_SCRATCHPAD), "get_null_resume", None)
-        return self.was_answered or (callable(peek) and peek(False) is not None)  # noqa: FBT003 - it takes no name
+        waiting = peek(False) if callable(peek) else None  # noqa: FBT003 - it takes no name
+        by_id = self._own.get(_RESUME_MAP)
+        named = by_id.values() if isinstance(by_id, Mapping) else ()
+        return [*([] if waiting is None else [waiting]), *named]
 
     @property
     def send_index(self) -> int | None:
@@ -327,17 +352,37 @@ class Run:
         """Wait until the current checkpoint is stored: LangGraph goes on while it is written.
 
         Returns:
-            Whether it is stored. False if LangGraph does not tell.
+            Whether it is; False if that cannot be known.
 
         Raises:
             Exception: What the checkpointer raised.
         """
-        storing = getattr(self._loop, "_put_checkpoint_fut", None)
-        if storing is None:  # a run that goes on from a stored checkpoint has written none
-            current = getattr(self._loop, "checkpoint", None) or {}
-            return self.loaded_checkpoint is not None and current["id"] == self.loaded_checkpoint
+        storing = getattr(self._loop, "_put_checkpoint_fut", None)  # none before the first one
+        if storing is None:
+            return self._is_loaded
         yield IORequest(storing.result, lambda: asyncio.shield(storing))
         return True
+
+    @property
+    def _is_loaded(self) -> bool:
+        """Whether the current checkpoint is the one from which the run started."""
+        return self.loaded_checkpoint == self.place.get(self.namespace, "")
+
+    @property
+    def may_be_begun(self) -> bool:
+        """Whether another run may have begun the tasks of the current checkpoint before this one.
+
+        It may not have if this run made the checkpoint, from what a superstep wrote, just now.
+        """
+        metadata = getattr(self._loop, "checkpoint_metadata", None)
+        source = metadata.get("source") if isinstance(metadata, Mapping) else None
+        age = storage.age_of(self.place.get(self.namespace, ""))
+        return self._is_loaded or source != "loop" or age is None or abs(age) > _JUST_NOW
+
+    @property
+    def loaded_writes(self) -> Sequence[tuple[str, str, Any]]:
+        """The pending writes of the current checkpoint, as far as this run knows them."""
+        return [*(getattr(self._loop, "checkpoint_pending_writes", None) or ())]
 
     @property
     def breakpoints(self) -> frozenset[str] | None:

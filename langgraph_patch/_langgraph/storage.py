@@ -8,6 +8,7 @@ LangGraph stores them in databases, so it cannot change them without breaking ol
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -177,6 +178,9 @@ NEWEST_FORMAT: Final = 4
 _UUID6 = 6
 """Checkpoint ids are UUIDs of version 6: their order is the order of time."""
 
+_UNIX_EPOCH = 12_219_292_800
+"""When Unix time begins, in the seconds of such an id."""
+
 _DELTA_CHANNEL: Any = getattr(channels, "DeltaChannel", ())
 """The channel that stores its writes and only now and then its value; old versions lack it."""
 
@@ -229,16 +233,28 @@ def later_checkpoint_id(checkpoint_id: str, ticks: int) -> str | None:
         >>> later_checkpoint_id("1ef4f797-8335-6428-8001-8a1503f9b875", 1)
         '1ef4f797-8335-6429-8001-8a1503f9b875'
     """
+    parts = _time_and_rest(checkpoint_id)
+    if parts is None:
+        return None
+    ticked, rest = parts[0] + ticks, parts[1]
+    return str(uuid.UUID(int=(ticked >> 12) << 80 | _UUID6 << 76 | (ticked & 0xFFF) << 64 | rest))
+
+
+def age_of(checkpoint_id: str) -> float | None:
+    """How many seconds ago a checkpoint was made, by its id; None if it is not LangGraph's."""
+    parts = _time_and_rest(checkpoint_id)
+    return None if parts is None else time.time() - (parts[0] / 10**7 - _UNIX_EPOCH)
+
+
+def _time_and_rest(checkpoint_id: str) -> tuple[int, int] | None:
+    """The parts of an id: 48 bits of the time, 4 of the version, 12 of the time, 64 of others."""
     try:
         old = uuid.UUID(checkpoint_id)
     except ValueError:
         return None
     if old.version != _UUID6:
         return None
-    # The layout: 48 bits of the time, 4 of the version, 12 of the time, 64 of other things.
-    time = (old.int >> 80 << 12 | (old.int >> 64) & 0xFFF) + ticks
-    rest = old.int & (2**64 - 1)
-    return str(uuid.UUID(int=(time >> 12) << 80 | _UUID6 << 76 | (time & 0xFFF) << 64 | rest))
+    return old.int >> 80 << 12 | (old.int >> 64) & 0xFFF, old.int & (2**64 - 1)
 
 
 # --- values that a `DeltaChannel` spreads over checkpoints --------------------------------

@@ -1,17 +1,30 @@
 """The record of a call that runs once: who began it, and how that ended.
 
-It is stored in the thread of the call, in a namespace of its own for each call, with one checkpoint
-without values. Its pending writes are *claims*, numbered from 1. Whoever begins the call writes the
-claim with the next number, and reads back whose it is: a checkpointer keeps the first of two writes
-with the same task id and index. A claim ends with one word, which only its own run can write:
+Each call has a namespace of its own, which derives from the message and the call: forks, replays
+and answers from other checkpoints find the same record.
 
-- `paused`: the tool asks a human. The claim is given back, and the next one can be made.
-- `ended`: with what the model would have read, if that can be stored.
-- `failed`: the tool raised, or was cancelled.
+| what                            | where                           | written by     | read by     |
+|---------------------------------|---------------------------------|----------------|-------------|
+| a *row* for each checkpoint     | a checkpoint without values in  | who begins the | who comes   |
+| from which the call is begun    | the namespace                   | call there     | next        |
+| a *claim*: run, tool, arguments | `began` of the row, under its   | who begins the | the same; a |
+| answers, place in the thread    | number, from 1                  | call           | repair      |
+| how it ended: `paused` (asks,   | that word, under the run        | the run of the | the same    |
+| the claim is given back),       |                                 | claim          |             |
+| `ended` or `failed`             |                                 |                |             |
+| `refused`: a later run was told | that word, under the run        | that later run | who comes   |
+| that it failed                  |                                 |                | next        |
+| the *witness*: it was begun     | a pending write of the thread's | who makes      | who comes   |
+|                                 | checkpoint, with the row's id   | claim 1        | next        |
 
-The namespace derives from the message and the call, and not from a checkpoint: forks, replays and
-answers from other checkpoints find the same record. Its rows are as hostile as all others: a record
-in which the claims do not follow each other, and a result of another call, prove nothing.
+- A checkpointer keeps the first of two writes with the same task id and index: of two runs at one
+  checkpoint one makes the claim. Two runs at two checkpoints have two rows. Each makes its claim
+  and then reads all rows: at least one of them sees the other, and gives its claim back.
+- The id of a row is just before that of its checkpoint. So no job that deletes old checkpoints
+  deletes it first, and it is not the newest of its thread. If it is gone all the same, the witness
+  says so: the call is not run.
+- A message may be made again in a later turn, with its id: that is another call (`places`).
+- A row in which the claims do not follow each other, and a result of another call, prove nothing.
 """
 
 from __future__ import annotations
@@ -21,35 +34,38 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, groupby
 from operator import attrgetter
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
+from langgraph.types import Command, Interrupt
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method, method_request
 from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence.superstep import written_messages
-from langgraph_patch.evidence.window import Reader
+from langgraph_patch.evidence.places import is_earlier, place_of
+from langgraph_patch.evidence.superstep import WITNESS, written_messages
+from langgraph_patch.evidence.window import Reader, all_of
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.fields import digest_of
 from langgraph_patch.history.findings import Finding
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
-Word = Literal["paused", "ended", "failed"]
+Word = Literal["paused", "ended", "failed", "lost", "untold"]
+"""How a claim ended. Two are of no run: the record is gone; whose claim it is cannot be told."""
 
-_WORDS: tuple[Word, ...] = get_args(Word)
-
+_WORDS: tuple[Word, ...] = ("paused", "ended", "failed")
 _PREFIX = "langgraph_patch."
-_ID = "00000000-0000-6000-8000-000000000000"
-"""The id of the checkpoint: a UUID of version 6, older than every other."""
+_ID = "00000000-0000-6000-8000-000000000000"  # of the version before, or if no id is LangGraph's
+_FIELDS = ("run", "what", "got", "answers", "place")
+_FIRST_FIELDS = frozenset(_FIELDS[:2])  # of the version before: `what` is as the tool got it
 
 
 def is_record(namespace: str) -> bool:
@@ -58,15 +74,18 @@ def is_record(namespace: str) -> bool:
 
 
 def record_of(thread: Address, message: BaseMessage, call_id: str, place: int) -> Address:
-    """The address of the record of a call.
+    """The address of the row of a call.
 
     Args:
-        thread: Any address in the thread.
+        thread: The checkpoint from which the call runs.
         message: The message that makes the call; it has an id.
         call_id: The id of the call.
         place: How many calls of the message before it have the same id.
     """
-    return thread.at(f"{_PREFIX}{digest_of(message.id, call_id, place)[:32]}", _ID)
+    digest = digest_of(message.id, call_id, place)
+    before = storage.later_checkpoint_id(thread.checkpoint_id or "", -1)
+    row = before and f"{before[:18]}-8{digest[-3:]}-{digest[-15:-3]}"
+    return thread.at(f"{_PREFIX}{digest[:32]}", row or _ID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +94,37 @@ class Claim:
 
     Attributes:
         run: Names the run that made it.
-        what: The digest of the tool and its arguments (`Claim.digest`).
+        what: The digest of the tool and its arguments, as the model wrote them (`Claim.digest`).
+        got: The same as the tool gets them.
+        answers: The digest of each answer that the run has (`Claim.digests`).
+        place: The checkpoint of each graph from the root to that of the call, as JSON.
         word: How it ended; None if that is not recorded.
-        value: What belongs to the word: the result, or the error.
+        value: What belongs to the word: the result, the error, the questions.
+        row: The id of its row.
+        number: Its number in the row.
+        refused: The answers of the run that was told first that it failed; None if none was.
     """
 
     run: str
     what: str
+    got: str = ""
+    answers: str = ""
+    place: str = ""
     word: Word | None = None
     value: Mapping[str, Any] = field(default_factory=dict)
+    row: str = field(default="", compare=False)
+    number: int = field(default=1, compare=False)
+    refused: str | None = field(default=None, compare=False)
 
     @staticmethod
     def digest(name: object, args: object) -> str:
         """The same for the same tool and equal arguments."""
         return digest_of(name, json.dumps(args, sort_keys=True, default=str))
+
+    @staticmethod
+    def digests(answers: Iterable[object]) -> str:
+        """The same for equal answers."""
+        return " ".join(Claim.digest("", each)[:16] for each in answers)
 
     def result(self, call_id: str) -> Any:
         """What a `ToolNode` returns for the call, as it is recorded; None if it is not."""
@@ -96,6 +132,24 @@ class Claim:
         parts = result if isinstance(result, list) else [result]
         is_own = all(isinstance(p, Command) or _is_result(p, call_id) for p in parts)
         return result if self.word == "ended" and parts and is_own else None
+
+    @property
+    def questions(self) -> list[Interrupt]:
+        """The questions for which the call waits."""
+        asked = self.value.get("questions") if self.word == "paused" else None
+        is_own = isinstance(asked, list) and all(isinstance(each, Interrupt) for each in asked)
+        return asked if isinstance(asked, list) and is_own else []
+
+    @property
+    def rows(self) -> list[str]:
+        """The rows whose claims were in the way of this one, which was given back."""
+        rows = self.value.get("rows") if self.word == "paused" else None
+        return [*map(str, rows)] if isinstance(rows, list) else []
+
+    def took(self, answers: str) -> bool:
+        """Whether its result is that of a run with these answers; more of them are of no use."""
+        taken = str(self.value.get("answers", self.answers)).split()
+        return answers.split()[: len(taken)] == taken
 
 
 def _is_result(message: object, call_id: str) -> bool:
@@ -105,52 +159,115 @@ def _is_result(message: object, call_id: str) -> bool:
 # --- write --------------------------------------------------------------------------------------
 
 
-def begin(saver: BaseCheckpointSaver[Any], record: Address, claim: Claim) -> IOGenerator[Claim]:
+def begin(
+    saver: BaseCheckpointSaver[Any],
+    record: Address,
+    claim: Claim,
+    *,
+    thread: Address | None = None,
+    witnessed: Collection[str] = (),
+    is_before: Callable[[Claim], IOGenerator[bool | None]] | None = None,
+) -> IOGenerator[Claim]:
     """Make a claim, if no other one is in the way.
 
     Args:
         saver: The checkpointer.
-        record: The record of the call.
+        record: The row of the call.
         claim: The claim.
+        thread: The checkpoint of the thread that gets a witness. Default: none does.
+        witnessed: The rows that there must be (`witnessed`). Default: none.
+        is_before: Whether a claim in another row is that of an earlier call; None if that cannot
+            be told. Default: it is not.
 
     Returns:
-        The claim, if it was made, or the one that is in the way.
+        The claim, if it was made, or the one that is in the way: also one whose questions wait.
 
     Raises:
         EvidenceError: If the record cannot be read back.
         Exception: What the checkpointer raises.
     """
-    checkpoint: Any = {**empty_checkpoint(), "id": _ID}
-    metadata = {"source": "update", "step": -1, "parents": {}, "langgraph_patch": "once"}
-    yield from call_method(saver, "put", record.newest.config, checkpoint, metadata, {})
-    number, began = 1, {"run": claim.run, "what": claim.what}
     try:
-        while True:
-            yield _put_first(saver, record, "began", began, _task_of(number))
-            claims = yield from _read_back(saver, record)
-            if claims[-1].run == claim.run or claims[-1].word != "paused":
-                return claims[-1]
-            number = len(claims) + 1
+        last, others = yield from _begin_row(saver, record, claim, thread, witnessed)
+        is_made = last.run == claim.run
+        for each in others if is_made else ():
+            is_other = (yield from is_before(each)) if is_before else False
+            if not is_other:
+                is_told = is_other is False and last.run == claim.run
+                last = each if is_told else replace(each, word="untold")
     except (Exception, asyncio.CancelledError, KeyboardInterrupt):
         # It may have been made: nothing runs under it.
         yield from end(saver, record, replace(claim, word="paused"))
         raise
+    if is_made and last.run != claim.run:
+        rows = [each.row for each in others]
+        yield from end(saver, record, replace(claim, word="paused", value={"rows": rows}))
+    return last
 
 
-def _read_back(saver: BaseCheckpointSaver[Any], record: Address) -> IOGenerator[list[Claim]]:
-    claims = claims_in((yield from call_method(saver, "get_tuple", record.config)))
-    if claims:
-        return claims
-    raise EvidenceError(
-        f"Thread {record.thread_id!r}: the record of a call, in namespace {record.namespace!r}, "
-        f"cannot be read back, so the call is not run."
-    )
+def _begin_row(
+    saver: BaseCheckpointSaver[Any],
+    record: Address,
+    claim: Claim,
+    thread: Address | None,
+    witnessed: Collection[str],
+) -> IOGenerator[tuple[Claim, list[Claim]]]:
+    """Make a claim in a row.
+
+    Returns the last claim there, and that of each other row, if it was not given back.
+    """
+    number = 0 if witnessed else 1  # nothing is written where a row is gone
+    began = {name: getattr(claim, name) for name in _FIELDS}
+    while True:
+        if number:
+            yield _put_first(saver, record, "began", began, _task_of(number))
+        if number == 1:  # after the claim: a row without one was cut off
+            row: Any = {**empty_checkpoint(), "id": record.checkpoint_id}
+            metadata = {"source": "update", "step": -1, "parents": {}, "langgraph_patch": "once"}
+            yield from call_method(saver, "put", record.newest.config, row, metadata, {})
+        if number == 1 and thread is not None:
+            task = _task_of(record.namespace)
+            yield _put_first(saver, thread, WITNESS, record.checkpoint_id, task)
+        found = {_id_of(saved): claims_in(saved) for saved in (yield all_of(saver, record))}
+        rows = {row: claims for row, claims in found.items() if claims is not None}
+        if len(rows) < len(found):
+            raise _unreadable(record)
+        own = rows.get(str(record.checkpoint_id), [])
+        is_cut_off = any(not claims and row != _ID for row, claims in rows.items())
+        needed = [*witnessed, *(row for each in own for row in each.rows)]
+        if is_cut_off or not all(map(rows.get, needed)):
+            if number:
+                yield from end(saver, record, replace(claim, word="paused", value={"rows": [""]}))
+            return replace(claim, run="", word="lost"), []
+        if number and not own:
+            raise _unreadable(record)
+        is_asked = own and own[-1].questions and own[-1].answers == claim.answers
+        if own and (own[-1].run == claim.run or own[-1].word != "paused" or is_asked):
+            last = [claims[-1] for claims in rows.values() if claims and claims is not own]
+            return own[-1], [each for each in last if each.word != "paused"]
+        number = len(own) + 1
+
+
+def _id_of(saved: CheckpointTuple) -> str:
+    return str(saved.checkpoint["id"])
+
+
+def _unreadable(record: Address) -> EvidenceError:
+    place = f"Thread {record.thread_id!r}: the record of a call, in namespace {record.namespace!r},"
+    return EvidenceError(f"{place} cannot be read back, so the call is not run.")
+
+
+def refuse(
+    saver: BaseCheckpointSaver[Any], record: Address, claim: Claim, answers: str
+) -> IOGenerator[None]:
+    """Record that a run with these answers is told that a call failed."""
+    row = record.at(record.namespace, claim.row)
+    yield _put_first(saver, row, "refused", answers, _task_of(f"refused {claim.run}"))
 
 
 def end(saver: BaseCheckpointSaver[Any], record: Address, claim: Claim) -> IOGenerator[None]:
-    """Write how a claim ended. It raises no error: the tool has run, and the run goes on.
+    """Write how a claim ended: without the artifact, or the result, if they cannot be stored.
 
-    A result that cannot be stored is stored without its artifact, or not at all.
+    It raises no error: the tool has run, and the run goes on.
     """
     forms: list[Mapping[str, Any]] = [claim.value, _without_artifact(claim.value), {}]
     value = next(form for form in forms if not form or _is_storable(saver, form))
@@ -222,8 +339,7 @@ NOTHING`, `$setOnInsert` and a unique index, `INSERT IGNORE`; the one in memory 
 def keeps_first_write(saver: BaseCheckpointSaver[Any]) -> bool:
     """Whether a checkpointer keeps the first of two writes with the same task id and index.
 
-    No test can show that, so it is known of classes that were read. An application says it of its
-    own: `saver.keeps_first_write = True`.
+    It is known of classes that were read. An application says it: `saver.keeps_first_write = True`.
     """
     stated = getattr(saver, "keeps_first_write", None)
     if isinstance(stated, bool):
@@ -240,22 +356,75 @@ def keeps_first_write(saver: BaseCheckpointSaver[Any]) -> bool:
 
 
 def claims_in(saved: CheckpointTuple | None) -> list[Claim] | None:
-    """The claims of a record; None if they do not follow each other."""
+    """The claims of a row; None if they do not follow each other."""
     writes = {task: (word, value) for task, word, value in (saved and saved.pending_writes) or ()}
     claims: list[Claim] = []
     for number in count(1):
         _, began = writes.get(_task_of(number), ("", None))
         if began is None:
-            return claims
+            is_whole = sum(word == "began" for word, _ in writes.values()) == len(claims)
+            return claims if is_whole else None
         is_text = isinstance(began, Mapping) and all(isinstance(v, str) for v in began.values())
-        if not is_text or began.keys() != {"run", "what"}:
+        if not is_text or not _FIRST_FIELDS <= began.keys() <= {*_FIELDS}:
             return None
         if claims and claims[-1].word != "paused":
             return None
         named, value = writes.get(_task_of(began["run"]), ("", {}))
-        word = next((each for each in _WORDS if each == named), None)
-        claims.append(Claim(**began, word=word, value=value if isinstance(value, Mapping) else {}))
+        _, refused = writes.get(_task_of(f"refused {began['run']}"), ("", None))
+        claim = Claim(
+            **{"got": began["what"], **began},
+            word=next((each for each in _WORDS if each == named), None),
+            value=value if isinstance(value, Mapping) else {},
+            row=_id_of(saved) if saved else "",
+            number=number,
+            refused=None if refused is None else str(refused),
+        )
+        claims.append(claim)
     return None
+
+
+def read_record(saver: BaseCheckpointSaver[Any], record: Address) -> IOGenerator[list[Claim]]:
+    """The claims of the row of a call; none if there is no row."""
+    saved = yield from call_method(saver, "get_tuple", record.config)
+    return claims_in(saved) or []
+
+
+def witnessed(
+    saver: BaseCheckpointSaver[Any],
+    record: Address,
+    thread: Address,
+    loaded: Iterable[tuple[str, str, Any]],
+    *,
+    may_be_begun: bool,
+) -> IOGenerator[Collection[str]]:
+    """The rows of a record that witnesses name, so that there must be such rows.
+
+    Args:
+        saver: The checkpointer.
+        record: The row of the call.
+        thread: The checkpoint from which it runs.
+        loaded: The pending writes of that checkpoint which the run has loaded.
+        may_be_begun: Whether another run may have begun the call before: then the checkpoint is
+            looked at, and those that it was forked from.
+    """
+    found = _named(record, loaded)
+    address: Address | None = thread if may_be_begun else None
+    while address is not None and not found:
+        saved = yield from call_method(saver, "get_tuple", address.config)
+        if saved is None:
+            return [""]  # a job has deleted it, and perhaps its witness: no row has that id
+        found = _named(record, saved.pending_writes or ())
+        is_fork = saved.metadata.get("source") in ("update", "fork") and saved.parent_config
+        address = Address.of(saved.parent_config) if is_fork else None
+    if may_be_begun and not found:
+        rows = [_id_of(saved) for saved in (yield all_of(saver, record))]
+        return [row for row in rows if row == record.checkpoint_id]
+    return found
+
+
+def _named(record: Address, writes: Iterable[tuple[str, str, Any]]) -> list[str]:
+    own = _task_of(record.namespace)
+    return [str(row) for task, channel, row in writes if (channel, task) == (WITNESS, own)]
 
 
 def read_claims(
@@ -269,7 +438,7 @@ def read_claims(
 
     Args:
         reader: The checkpointer.
-        thread: Any address in the thread.
+        thread: Any address in the thread, with the namespace of the history.
         messages: The history.
         calls: Calls without a result.
         tools: The tools whose calls may have a record; None if that is not known.
@@ -282,15 +451,35 @@ def read_claims(
         for call in own if ids and message.id else ():
             place = ids[: call.ordinal].count(call.id)
             record = record_of(thread, message, call.id, place)
-            claims = claims_in((yield from reader.read_saved(record)))
-            if claims and claims[-1].word != "paused":
-                found[call.key] = _finding(claims[-1], call, reader.messages_key)
+            rows = [claims_in(saved) for saved in (yield from reader.read_all(record))]
+            last = [claims[-1] for claims in rows if claims and claims[-1].word != "paused"]
+            if len(last) > 1:
+                found[call.key] = Finding()
+            elif last and (yield from _is_of(reader, thread, messages, message.id, last[0])):
+                found[call.key] = _finding(last[0], call, reader.messages_key)
     return found
+
+
+def _is_of(
+    reader: Reader, thread: Address, messages: Sequence[BaseMessage], message_id: str, claim: Claim
+) -> IOGenerator[bool]:
+    """Whether a claim is of this message, and not of an earlier one with the same id."""
+    theirs, own = place_of(claim.place), thread.namespace
+    if sum(message.id == message_id for message in messages) > 1:
+        return False
+    if own != max(theirs, key=len, default=None) or thread.checkpoint_id is None:
+        return True
+    step = yield from reader.read(thread.at(own, theirs[own]))
+    if step is None or not (yield from reader.has_gone_on(step)):
+        return step is not None
+    place = json.dumps({own: theirs[own]})
+    mine = {own: thread.checkpoint_id}
+    return (yield from is_earlier(reader, thread, message_id, mine, place)) is False
 
 
 def _finding(claim: Claim, call: Call, messages_key: str) -> Finding:
     """What the last claim shows of a call."""
-    if claim.what != Claim.digest(call.name, call.args):
+    if Claim.digest(call.name, call.args) not in (claim.what, claim.got):
         return Finding()  # an edit put the call in the place of the one that began
     if claim.word == "failed":
         is_cancelled = claim.value.get("cancelled") is True

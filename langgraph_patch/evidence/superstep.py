@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -29,6 +29,9 @@ from langgraph_patch.history.placeholders import is_synthetic
 
 _OF_UNFINISHED = (INTERRUPT, ERROR, storage.ERROR_SOURCE, RESUME, storage.RETURN)
 """What a task may write before its node returns."""
+
+WITNESS: Final = "__langgraph_patch_once__"
+"""The channel of a pending write that no task made: `claims` says what it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +214,8 @@ class Superstep:
         """The tasks that wrote something, whether LangGraph started them here or not."""
         by_task: dict[str, list[tuple[str, Any]]] = {}
         for task_id, channel, value in self.saved.pending_writes or ():
-            by_task.setdefault(task_id, []).append((channel, value))
+            if channel != WITNESS:
+                by_task.setdefault(task_id, []).append((channel, value))
         return [Task(self, task_id, writes) for task_id, writes in by_task.items()]
 
     @cached_property

@@ -81,6 +81,10 @@ class Reader:
         saved: CheckpointTuple | None = yield from self._ask(address, request)
         return saved
 
+    def read_all(self, address: Address) -> IOGenerator[list[CheckpointTuple]]:
+        """All checkpoints of a namespace, as they are stored, with their pending writes."""
+        return (yield from self._ask(address, all_of(self.saver, address))) or []
+
     def read_older(self, step: Superstep) -> IOGenerator[Superstep | None]:
         """The superstep before one in its branch.
 
@@ -172,6 +176,15 @@ class Reader:
                 raise failed from error
             self.error = self.error or failed
             return None
+
+
+def all_of(saver: BaseCheckpointSaver[Any], address: Address) -> IORequest:
+    """Read all checkpoints of a namespace."""
+
+    async def read() -> list[CheckpointTuple]:
+        return [each async for each in saver.alist(address.newest.config)]
+
+    return IORequest(lambda: [*saver.list(address.newest.config)], read)
 
 
 # --- the window of a message ------------------------------------------------------------------

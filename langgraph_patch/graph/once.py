@@ -18,36 +18,42 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+import json
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph import errors as langgraph_errors
-from langgraph.errors import GraphBubbleUp, ParentCommand
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
 from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch._sansio import IOGenerator, IORequest, call_method, run_async, run_sync
-from langgraph_patch._text import short
+from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.address import Address
-from langgraph_patch.errors import GraphError, OptionError, StartedError
+from langgraph_patch.errors import GraphError, StartedError
 from langgraph_patch.evidence.claims import (
     Claim,
     Word,
     begin,
-    claims_in,
     end,
     keeps_first_write,
+    read_record,
     record_of,
+    refuse,
+    witnessed,
 )
+from langgraph_patch.evidence.places import is_earlier
+from langgraph_patch.evidence.window import Reader
 from langgraph_patch.graph.writing import messages_in
+from langgraph_patch.history.findings import Cause, DanglingCall
+from langgraph_patch.history.texts import default_text
 
 _CLAIMED: ContextVar[frozenset[Address]] = ContextVar(
     "langgraph_patch_claimed", default=frozenset()
@@ -60,53 +66,6 @@ class _Started(StartedError, GraphBubbleUp):  # noqa: N818 - it is shown as what
 
 
 _Started.__name__ = StartedError.__name__  # as a server shows it
-
-
-def checked_names(once: object) -> tuple[str, ...]:
-    """The option `once`.
-
-    Raises:
-        OptionError: If it is not a list of names of tools, each once.
-    """
-    names = list(once) if isinstance(once, Sequence) and not isinstance(once, str) else [0]
-    if not all(isinstance(name, str) and name for name in names) or len(names) > len({*names}):
-        raise OptionError(
-            f"once={short(once, 80)}: expected a list of the names of tools, each once, such as "
-            f"once=[{once if isinstance(once, str) else 'wire_money'!r}]."
-        )
-    return tuple(map(str, names))
-
-
-def check_tools(names: Collection[str], tools: Collection[str], *, are_all: bool) -> list[str]:
-    """The names that no known tool has.
-
-    Args:
-        names: The option `once`.
-        tools: The names of the known tools.
-        are_all: Whether there are no other tools.
-
-    Raises:
-        OptionError: If there is no tool with a name, or if a name is like that of a known tool.
-    """
-    unknown = [name for name in names if name not in tools]
-    for name in unknown:
-        meant = get_close_matches(name, tools, 1)
-        if meant or are_all:
-            raise OptionError(
-                f"once: no ToolNode of the graph has a tool called {name!r}: "
-                + (
-                    f"expected one of {', '.join(map(repr, sorted(tools)))}."
-                    if tools
-                    else _NO_TOOLS
-                )
-                + (f" Did you mean {meant[0]!r}?" if meant else "")
-            )
-    return unknown
-
-
-_NO_TOOLS = (
-    "it has no ToolNode. Tools that functions of yours run are not claimed: put them in a ToolNode."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +93,7 @@ class Once:
         """
         if call["name"] not in self.names:
             return None
-        found = OnceCall(Run(config), call, self._message(state))
+        found = OnceCall(Run(config), call, self._message(state), self.messages_key)
         return None if found.record in _CLAIMED.get() else found
 
     def run_task(self, state: Any, config: Any, request: IORequest) -> IOGenerator[Any]:
@@ -154,11 +113,17 @@ class Once:
                 or if another run has begun the task.
         """
         message = self._message(state)
-        made = message.tool_calls if message and Run(config).may_be_answered else []
+        run = Run(config)
+        made = message.tool_calls if message and (run.answers or run.new_answers) else []
         calls = [call for each in made if (call := self.call(each, state, config))]
         if message is None or not calls or len(made) == 1:
             return (yield request)
-        saver, task = calls[0].saver, record_of(calls[0].record, message, "", 0)
+        starts = False
+        for call in calls:
+            starts |= yield from call.check_answer()
+        if not starts:  # each asks again, and nothing runs
+            return (yield request)
+        saver, task = calls[0].saver, record_of(calls[0].thread, message, "", 0)
         claim = Claim(uuid.uuid4().hex, "")
         if (yield from begin(saver, task, claim)).run != claim.run:
             raise calls[0].refused(_TOGETHER)
@@ -166,10 +131,8 @@ class Once:
             for call in calls:
                 yield from call.check_answer()
             result = yield request
-        except (Exception, asyncio.CancelledError, KeyboardInterrupt):
+        finally:
             yield from end(saver, task, replace(claim, word="paused"))
-            raise
-        yield from end(saver, task, replace(claim, word="paused"))
         return result
 
     def _message(self, state: Any) -> AIMessage | None:
@@ -192,17 +155,21 @@ class OnceCall:
         run: The run.
         call: The call.
         message: The message that makes it.
+        messages_key: The state key of the history.
 
     Raises:
         GraphError: If it cannot be known whether the call has run before.
 
     Attributes:
         saver: The checkpointer.
+        thread: The checkpoint from which it runs.
         record: Where the claims of the call are stored.
     """
 
-    def __init__(self, run: Run, call: Mapping[str, Any], message: AIMessage | None) -> None:
-        self._run, self._call = run, call
+    def __init__(
+        self, run: Run, call: Mapping[str, Any], message: AIMessage | None, messages_key: str
+    ) -> None:
+        self._run, self._call, self._messages_key = run, call, messages_key
         saver, thread = run.saver, run.thread
         if saver is None or thread is None:
             raise self._unknown(
@@ -222,8 +189,9 @@ class OnceCall:
         same = [each for each in message.tool_calls if each["id"] == call["id"]] if message else []
         if message is None or not (message.id and call["id"] and same):
             raise self._unknown("the last message of a model does not make it, or has no id")
-        self.saver, place = saver, self._place(same)
-        self.record = record_of(Address.of(thread), message, str(call["id"]), place)
+        self.saver, self.thread, self._message = saver, Address.of(thread), message
+        self.record = record_of(self.thread, message, str(call["id"]), self._place(same))
+        self._is_asynchronous = False
         self._claim: Claim | None = None
         self._what = ""  # the digest of what was started
         self._result: list[Any] = []  # what the tool returned, in a list of one
@@ -251,6 +219,9 @@ class OnceCall:
 
     def around(self, request: IORequest) -> IOGenerator[Any]:
         """Run the call, with all wrappers and error handlers of the application."""
+        self._is_asynchronous = yield _IS_ASYNCHRONOUS
+        if not (yield from self._run.stored()):  # a run that is killed would make the call anew
+            raise self._unknown("this version of LangGraph does not show whether it is stored")
         token = _CLAIMED.set(_CLAIMED.get() | {self.record})
         try:
             result = yield request
@@ -269,17 +240,24 @@ class OnceCall:
         yield from self._end("ended", result=result)
         return result
 
-    def check_answer(self) -> IOGenerator[None]:
+    def check_answer(self) -> IOGenerator[bool]:
         """Refuse the call, if it would not take its own answer, which the next call would take.
+
+        Returns:
+            Whether its tool would start, and not only ask again.
 
         Raises:
             StartedError: If it was answered and has ended, failed, or still runs.
         """
-        claims = claims_in((yield from call_method(self.saver, "get_tuple", self.record.config)))
-        is_over = any(claim.value.get("answered") for claim in claims or ())
+        claims = yield from read_record(self.saver, self.record)
+        is_over = any(claim.value.get("answered") for claim in claims)
+        last = claims[-1] if claims else Claim("", "")
         # A call that failed or still runs is refused before it takes its own answer.
-        if is_over or (claims and claims[-1].word in (None, "failed")):
-            raise self.refused(_TOGETHER)
+        if is_over or (claims and last.word in (None, "failed")):
+            yield from refuse(self.saver, self.record, last, self._answers)
+            if last.number > 1 or last.refused in (None, self._answers):  # else it takes no answer
+                raise self.refused(_TOGETHER)
+        return not last.questions or last.answers != self._answers
 
     def start(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
         """Run the tool, if no other run has started it.
@@ -289,7 +267,9 @@ class OnceCall:
             request: Runs the tool.
         """
         what = Claim.digest(call["name"], call["args"])
-        if not self._what:
+        if self._is_asynchronous and not (yield _IS_ASYNCHRONOUS) and self._would_wait():
+            self._instead = self._unknown(_WAITS)
+        elif not self._what:
             self._what = what
             yield from self._begin()
         elif isinstance(self._error, GraphBubbleUp):  # it asks: a second attempt asks the same
@@ -331,39 +311,92 @@ class OnceCall:
         object.__setattr__(copied, "ainvoke", ainvoke)
         return copied
 
+    def _would_wait(self) -> bool:
+        """Whether the checkpointer would be waited for in the event loop, for ever."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return not isinstance(self.saver, InMemorySaver)
+
     def _begin(self) -> IOGenerator[None]:
         """Make the claim, or decide what the call has instead."""
-        claim = Claim(uuid.uuid4().hex, self._what)
+        run, thread = self._run, self.thread
+        reader = Reader(self.saver, self._messages_key)
+        claim = Claim(
+            uuid.uuid4().hex,
+            what=Claim.digest(self._call["name"], self._call["args"]),
+            got=self._what,
+            answers=self._answers,
+            place=json.dumps(run.place),
+        )
         try:
-            is_stored = yield from self._run.stored()
-            last = (yield from begin(self.saver, self.record, claim)) if is_stored else None
+            rows = yield from witnessed(
+                *(self.saver, self.record, thread, run.loaded_writes),
+                may_be_begun=run.may_be_begun,
+            )
+            last = yield from begin(
+                self.saver,
+                self.record,
+                claim,
+                thread=thread,
+                witnessed=rows,
+                is_before=lambda each: is_earlier(
+                    reader, thread, self._message.id, run.place, each.place
+                ),
+            )
+            if last.run == claim.run:
+                self._claim = last
+            else:
+                self._instead = yield from self._instead_of(last)
         except Exception as error:  # noqa: BLE001 - of any checkpointer: it is raised around the call
             self._instead = error
-            return
-        if last is None:
-            self._instead = self._unknown(
-                "LangGraph does not tell whether its message is stored, and a run that is killed "
-                "would make the call anew. Use a version of LangGraph that is tested"
-            )
-        elif last.run == claim.run:
-            self._claim = claim
-        else:
-            self._instead = self._instead_of(last)
 
-    def _instead_of(self, last: Claim) -> list[Any] | Exception:
+    @property
+    def _answers(self) -> str:
+        """The digest of each answer that this run has."""
+        return Claim.digests([*self._run.answers, *self._run.new_answers])
+
+    def _instead_of(self, last: Claim) -> IOGenerator[list[Any] | Exception]:
         """What the call has, because another run made a claim."""
-        if last.what != self._what:
-            return self.refused("was started with other arguments.")
-        if last.word == "failed":
-            return self.refused(f"was started before, and failed: {last.value.get('error')}.")
-        if last.word is None:
-            return self.refused(
+        result = last.result(str(self._call["id"]))
+        if last.questions:
+            return GraphInterrupt(last.questions)  # it waits: the tool is not run to ask again
+        if last.word in ("lost", "untold"):
+            text = _NEVER[last.word]
+        elif last.got != self._what:
+            text = "was started with other arguments."
+        elif last.word == "failed":
+            return (yield from self._failed(last))
+        elif last.word is None:
+            text = (
                 "was started by another run, and no end is recorded: it still runs or asks, or its "
                 "process has died."
             )
-        result = last.result(str(self._call["id"]))
-        is_recorded = result is not None
-        return [result] if is_recorded else self.refused("has ended, and no result is recorded.")
+        elif not last.took(self._answers):
+            text = "was run with other answers of a human."
+        elif result is not None:
+            return [result]
+        else:
+            text = "has ended, and no result is recorded."
+        return self.refused(text)
+
+    def _failed(self, last: Claim) -> IOGenerator[list[Any] | Exception]:
+        """What a call has that failed: an error, and after that, if an answer comes, a message.
+
+        The application may pass each text of its user as an answer, so that none is a message.
+        """
+        is_cancelled = last.value.get("cancelled") is True
+        error = str(last.value.get("error"))
+        if self._answers and last.refused not in (None, self._answers):
+            name, call_id, args = (self._call[key] for key in ("name", "id", "args"))
+            cause: Cause = "cancelled" if is_cancelled else "failed"
+            found = DanglingCall(call_id, name, args, cause, error, self._message, 0)
+            text = default_text(found, human_follows=False)
+            return [ToolMessage(text, tool_call_id=call_id, name=name, status="error")]
+        yield from refuse(self.saver, self.record, last, self._answers)
+        text = "was cancelled, and may have gone on" if is_cancelled else f"failed: {error}"
+        return self.refused(f"was started before, and {text}.")
 
     # --- the errors --------------------------------------------------------------------------
 
@@ -404,7 +437,8 @@ class OnceCall:
         elif self._result:  # a wrapper raised or paused behind the tool
             yield from self._end("ended")
         elif is_pause or _is_invalid_answer(error):
-            yield from self._end("paused")
+            asked = error.args[0] if isinstance(error, GraphInterrupt) and error.args else ()
+            yield from self._end("paused", **({"questions": [*asked]} if asked else {}))
         else:
             first = self._error or error
             cancelled = not isinstance(first, Exception)
@@ -412,9 +446,38 @@ class OnceCall:
 
     def _end(self, word: Word, **value: Any) -> IOGenerator[None]:
         if self._claim is not None:
-            value |= {"answered": self._run.was_answered} if word == "ended" else {}
+            if word == "ended":
+                # What a graph in the tool has asked is no question of the task.
+                asked = self._claim.answers if self._claim.number > 1 else ""
+                taken = Claim.digests(self._run.answers) or asked
+                value |= {"answered": self._run.was_answered, "answers": taken}
             claim = replace(self._claim, word=word, value=value)
             yield from end(self.saver, self.record, claim)
+
+
+async def _asynchronously() -> bool:
+    return True
+
+
+_IS_ASYNCHRONOUS = IORequest(lambda: False, _asynchronously)
+"""Whether what asks runs asynchronously."""
+
+_WAITS = (
+    "a synchronous wrapper of tool calls would wait for the checkpointer in the event loop. Give "
+    "it an asynchronous form (awrap_tool_call), or run the graph with invoke or stream"
+)
+
+_NEVER = {
+    "lost": (
+        "was begun, and its record is gone: a job has deleted it, or the checkpoint from which the "
+        "thread was forked."
+    ),
+    "untold": (
+        "may have been started before: its message has an id that was used before, and the "
+        "checkpoints do not show whether it is the same message."
+    ),
+}
+"""What is said of a call that cannot be known to be new."""
 
 
 def _is_invalid_answer(error: BaseException) -> bool:

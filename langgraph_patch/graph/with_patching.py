@@ -39,7 +39,7 @@ from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.entry import PatchNode, RepairNode, add_entry_check
 from langgraph_patch.graph.mentions import may_call_model
 from langgraph_patch.graph.node import MODEL_INPUT, PatchedNode
-from langgraph_patch.graph.once import check_tools, checked_names
+from langgraph_patch.graph.once_names import check_tools, checked_names
 from langgraph_patch.graph.record import fan_out, guarded_tool_node, recordable, recorded_tool_node
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.turns import NAME

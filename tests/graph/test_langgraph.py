@@ -86,7 +86,10 @@ READ: list[tuple[Any, Any, Any]] = [
     (lambda c: Run(c).written, [], []),
     (lambda c: Run(c).kept, {}, {}),
     (lambda c: Run(c).was_answered, False, False),
-    (lambda c: Run(c).may_be_answered, False, False),
+    (lambda c: (Run(c).answers, Run(c).new_answers), ([], []), ([], [])),
+    (lambda c: [*Run(c).place], [""], []),
+    (lambda c: Run(c).may_be_begun, False, True),
+    (lambda c: Run(c).loaded_writes, [], []),
     (lambda c: Run(c).send_index, None, None),
     (lambda c: type(next(Run(c).stored(), None)), IORequest, type(None)),
     (lambda c: Run(c).breakpoints, frozenset(), frozenset()),
@@ -673,7 +676,7 @@ def test_what_a_task_has_before_its_first_question(*, by_id: bool):
 
     def node(state: Any, config: RunnableConfig) -> None:
         run = Run(config)
-        found.append((run.send_index, run.was_answered, run.may_be_answered))
+        found.append((run.send_index, run.was_answered, run.new_answers))
         interrupt("?")
         found.append(run.was_answered)
 
@@ -683,7 +686,7 @@ def test_what_a_task_has_before_its_first_question(*, by_id: bool):
     graph.invoke(QUESTION, THREAD)
     [question] = graph.get_state(THREAD).interrupts
     graph.invoke(Command(resume={question.id: "yes"} if by_id else "yes"), THREAD)
-    assert found == [(0, False, False), (0, by_id, True), True]
+    assert found == [(0, False, []), (0, by_id, ["yes"]), True]
 
 
 def test_a_tool_node_with_other_functions():

@@ -214,7 +214,7 @@ async def test_an_asynchronous_tool(kind, tmp_path):
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        with pytest.raises(StartedError, match=r"and failed: CancelledError\(\)"):
+        with pytest.raises(StartedError, match="was cancelled, and may have gone on"):
             await talk.graph.ainvoke(None, other)
         talk.bank.gate.set()
         await talk.graph.ainvoke(question, other)
@@ -377,7 +377,7 @@ def test_what_is_missing_is_an_error_before_the_tool(kind):
         del OwnSaver.keeps_first_write
 
 
-@pytest.mark.parametrize("method", ["put", "put_writes", "get_tuple"])
+@pytest.mark.parametrize("method", ["put", "put_writes", "list"])
 @pytest.mark.parametrize("kind", ["hand_built", "create_agent", "middleware"])
 def test_a_checkpointer_that_raises_at_the_claim(kind, method, monkeypatch):
     """Its error is raised, and the tool does not run. When it is back, the call can run."""
@@ -519,7 +519,7 @@ def test_nothing_is_different_without_the_option():
             talk = Talk(kind, bank=Bank(asks=False), saver=saver, once=once)
             talk.say("pay")
             counts.append(saver.used)
-        assert (counts[1] - counts[0]) == {"put": 1, "get_tuple": 1}
+        assert (counts[1] - counts[0]) == {"put": 1, "list": 1}
         assert not any(is_record(key[1]) for key in saver.writes if once == [])
 
 

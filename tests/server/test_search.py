@@ -21,7 +21,6 @@ WORDS = {
     "causes": "causes/",
     "deepagents": "how-to/wrap-an-agent/",
     "FastAPI": "how-to/web-service/",
-    "idempotency": "idempotency/",
     "image": "errors/",
     "INVALID_CHAT_HISTORY": "errors/",
     "kubernetes": "how-to/databases/",

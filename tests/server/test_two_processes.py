@@ -32,6 +32,7 @@ from support.bank import THREAD, Bank, Talk, replay, twice
 from support.databases import open_saver
 from support.paths import SCRIPTS
 from support.placeholder_texts import STARTED, WAITED
+from support.retention import JOBS, MOMENTS, check, play
 
 DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
 
@@ -205,6 +206,14 @@ def test_the_scenes_of_the_page(postgres, pytestconfig):
                 played = table["play"](scene, wrap, build, table["new_saver"](uri))
                 assert played.paid.count(5) <= 1, scene
                 assert played.is_true, scene
+
+
+@pytest.mark.xdist_group("postgres")
+def test_jobs_that_delete_checkpoints(postgres, pytestconfig):
+    """On PostgreSQL: paid once, or a `StartedError`."""
+    cases = [(job, moment, n) for job in JOBS for moment in MOMENTS for n in (False, True)]
+    for job, moment, neighbour in cases if pytestconfig.getoption("--long") else cases[::5]:
+        check(*play(postgres.make(), job, moment, neighbour=neighbour))
 
 
 # --- deep agents ----------------------------------------------------------------------------

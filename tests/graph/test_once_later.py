@@ -1,0 +1,237 @@
+"""`once=[...]` in a life: other answers, other turns, polls, records that are gone or old."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, Send, interrupt
+
+from kit import BARE, StrictModel, calls, loop, results_in
+from langgraph_patch import with_patching
+from langgraph_patch._sansio import run_sync
+from langgraph_patch.address import Address
+from langgraph_patch.errors import GraphError
+from langgraph_patch.evidence.claims import _ID, Claim, end, is_record, record_of
+from support.bank import FAILED_TEXT, PAID, REFUSED, THREAD, YES, Bank, Talk
+from support.databases import copy_thread, execute, open_saver, sqlite_saver
+from support.retention import JOBS
+
+pytestmark = pytest.mark.needs(langgraph="1.2")
+
+
+@pytest.mark.parametrize("first", ["yes", "no"])
+@pytest.mark.parametrize("kind", ["hand_built", "create_agent", "recorded", "middleware"])
+def test_a_fork_with_another_answer(kind, first):
+    """The result of the first answer is none of the second one: it is refused."""
+    talk = Talk(kind)
+    talk.say("pay")
+    asked = talk.graph.get_state(THREAD).config
+    assert talk.answer(first) is None
+    node = "model" if kind in ("create_agent", "middleware") else "agent"
+    fork = talk.graph.update_state(asked, {"messages": []}, as_node=node)
+    assert talk.run(None, fork) == REFUSED
+    assert "was run with other answers of a human" in str(talk.error)
+    assert talk.bank.paid == ([5] if first == "yes" else [])
+
+
+@pytest.mark.parametrize("ids", [["m1", "m1"], ["m1", "m2"]])
+def test_a_message_that_is_made_again_in_a_later_turn(ids):
+    """A cache of model answers gives last week's message: its call is another one."""
+    bank = Bank(asks=False)
+    script = [calls(("pay", {"amount": 5}), id=each) for each in ids]
+    model = StrictModel(script=[script[0], AIMessage("Done."), script[1], AIMessage("Done.")])
+    worker = BARE["create_agent"](model, [bank.tool], None)
+    builder = StateGraph(MessagesState).add_node("worker", worker)
+    builder.add_node("boss", lambda _: {}).add_edge(START, "boss")
+    task = Send("worker", {"messages": [HumanMessage("pay", id="task")]})
+    builder.add_conditional_edges("boss", lambda _: [task], ["worker"])
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()), once=["pay"])
+    for _ in ids:
+        graph.invoke({"messages": [HumanMessage("week")]}, THREAD)
+    assert bank.paid == [5, 5]
+
+
+@pytest.mark.parametrize("kind", ["hand_built", "create_agent", "recorded", "node"])
+def test_polls_leave_nothing(kind):
+    """A thread that waits is polled: no row is added, and the question and its answer stay."""
+    talk = Talk(kind, saver=InMemorySaver())
+    talk.say("pay")
+    talk.run(None)
+    count = lambda: sum(map(len, talk.saver.writes.values()))
+    before = count(), talk.graph.get_state(THREAD).interrupts
+    for _ in range(20):
+        assert talk.run(None) is None
+    assert (count(), talk.graph.get_state(THREAD).interrupts) == before
+    assert talk.run(Command(resume={before[1][0].id: "yes"})) is None
+    assert (talk.bank.paid, talk.read) == ([5], PAID)
+
+
+def test_a_second_question_with_the_same_answer():
+    """It is no poll: each answer starts the tool again."""
+    paid = []
+
+    def pay(amount: int) -> str:
+        """Pay, if a human agrees twice."""
+        answers = interrupt("one?"), interrupt("two?")
+        paid.append(amount)
+        return f"{answers}"
+
+    model = StrictModel(script=[calls(("pay", {"amount": 5}))])
+    agent = with_patching(BARE["create_agent"](model, [pay], InMemorySaver()), once=["pay"])
+    agent.invoke({"messages": [HumanMessage("pay")]}, THREAD)
+    for _ in range(2):
+        agent.invoke(YES, THREAD)
+    assert paid == [5]
+
+
+def test_texts_that_are_answers():
+    """After one error the failed call is told to the model, and the chat goes on."""
+    bank = Bank(asks=False)
+    model = StrictModel(script=[calls(("pay", {"amount": 5})), AIMessage("It failed.")])
+    builder = loop(model, ToolNode([bank.tool], handle_tool_errors=False))
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()), once=["pay"])
+    talk = SimpleNamespace(graph=graph, error=None)
+    run = lambda value: Talk.run(_as_talk(talk), value)
+    bank.fails = True
+    assert run({"messages": [HumanMessage("pay")]}) == "RuntimeError"
+    texts = [Command(resume=text) for text in ("hello?", "are you there?")]
+    assert [run(text) for text in (None, texts[0], texts[1])] == [REFUSED, None, None]
+    assert (bank.paid, results_in(model.seen[-1])["c1"]) == ([5], FAILED_TEXT)
+
+
+def _as_talk(talk: Any) -> Any:
+    talk.asynchronous = False
+    return talk
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+@pytest.mark.parametrize("wrapper", ["none", "synchronous", "asynchronous", "both"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_no_wait_in_the_event_loop(kind, wrapper, durability, tmp_path):
+    """A synchronous wrapper under `ainvoke` is refused before the tool, if it would wait."""
+    bank = Bank(asks=False)
+
+    def wrap(request, handler):
+        return handler(request)
+
+    async def awrap(request, handler):
+        return await handler(request)
+
+    own: Any = {"wrap_tool_call": wrap, "awrap_tool_call": awrap}
+    names = {"synchronous": ["wrap_tool_call"], "asynchronous": ["awrap_tool_call"], "both": own}
+    node = ToolNode([bank.tool], **{name: own[name] for name in names.get(wrapper, ())})
+    builder = loop(StrictModel(script=[calls(("pay", {"amount": 5}))]), node)
+
+    async def run(saver: Any) -> None:
+        graph = with_patching(builder.compile(checkpointer=saver), once=["pay"])
+        question = {"messages": [HumanMessage("pay")]}
+        await asyncio.wait_for(graph.ainvoke(question, THREAD, durability=durability), 20)
+
+    async def main() -> None:
+        if kind == "memory":
+            return await run(InMemorySaver())
+        async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
+            return await run(saver)
+
+    if (kind, wrapper) == ("sqlite", "synchronous"):
+        with pytest.raises(GraphError, match=r"awrap_tool_call\), or run the graph with invoke"):
+            asyncio.run(main())
+        assert bank.paid == []
+    else:
+        asyncio.run(main())
+        assert bank.paid == [5]
+
+
+# --- records that are gone, cut off, old or copied ----------------------------------------------
+
+
+def record_in(saver: Any) -> Any:
+    """The row of the only record of a thread."""
+    (found,) = [
+        s for s in saver.list(THREAD) if is_record(s.config["configurable"]["checkpoint_ns"])
+    ]
+    return found
+
+
+@pytest.mark.parametrize("table", ["checkpoints", "writes"])
+def test_a_witness_without_a_record(table):
+    """The call was begun: it is not run again, and the next message goes on."""
+    talk = Talk("create_agent", saver=sqlite_saver())
+    talk.say("pay")
+    namespace = record_in(talk.saver).config["configurable"]["checkpoint_ns"]
+    talk.saver.conn.execute(f"DELETE FROM {table} WHERE checkpoint_ns = ?", (namespace,))  # noqa: S608
+    assert talk.answer("yes") == REFUSED
+    assert "its record is gone" in str(talk.error)
+    assert (talk.bank.paid, talk.say()) == ([], None)
+
+
+def test_a_record_without_a_witness():
+    """It is read as one with a witness."""
+    talk = Talk("create_agent", saver=sqlite_saver())
+    talk.say("pay")
+    gone = "DELETE FROM writes WHERE channel = '__langgraph_patch_once__'"
+    talk.saver.conn.execute(gone)
+    assert talk.answer("yes") is None
+    talk.saver.conn.execute(gone)
+    old = [s.config for s in talk.graph.get_state_history(THREAD) if s.next]
+    for config in old:
+        talk.answer("yes", config)
+    assert talk.bank.paid == [5]
+
+
+@pytest.mark.parametrize("word", ["paused", "ended", None])
+def test_a_record_of_the_version_before(word):
+    """It has the oldest id and fewer fields. It is read, and blocks no other call."""
+    message = calls(("pay", {"amount": 5}), id="m1")
+    talk = Talk("create_agent", bank=Bank(asks=False), script=[message])
+    result = ToolMessage("paid before", tool_call_id="c1")
+    row = record_of(Address("1"), message, "c1", 0)
+    talk.saver.put(row.newest.config, {**empty_checkpoint(), "id": _ID}, {}, {})
+    what = Claim.digest("pay", {"amount": 5})
+    began = {"run": "r1", "what": what}
+    talk.saver.put_writes(row.config, [("began", began)], f"{uuid.uuid5(uuid.NAMESPACE_OID, '1')}")
+    if word:
+        run_sync(end(talk.saver, row, Claim("r1", what, word=word, value={"result": result})))
+    assert talk.say("pay") == (None if word else REFUSED)
+    assert talk.bank.paid == ([5] if word == "paused" else [])
+    if word:
+        assert talk.read == ("paid 5: yes" if word == "paused" else "paid before")
+    talk.model.script = [calls(("pay", {"amount": 6}))]
+    assert (talk.say("pay more"), talk.bank.paid[-1]) == (None, 6)
+
+
+@pytest.mark.parametrize("job", ["other namespaces", "newest 1 of each namespace"])
+def test_a_fork_of_a_call_whose_record_is_gone(job, tmp_path):
+    """The fork was refused before, so it knows the record of the other branch."""
+    database = str(tmp_path / "db")
+    with open_saver(database) as saver:
+        saver.setup()
+        talk = Talk("create_agent", saver=saver, bank=Bank(asks=False))
+        talk.say("pay")
+        old = [s.config for s in talk.graph.get_state_history(THREAD) if s.next == ("tools",)]
+        fork = talk.graph.update_state(old[0], {"messages": []}, as_node="model")
+        execute(database, *(text.format(writes="writes") for text in JOBS["other namespaces"]))
+        assert [talk.run(None, fork), talk.run(None)] == [REFUSED, REFUSED]
+        execute(database, *(text.format(writes="writes") for text in JOBS[job]))
+        assert (talk.run(None), talk.bank.paid) == (REFUSED, [5])
+
+
+def test_a_copy_of_a_thread():
+    """The record comes with it: what has ended in the old thread has ended in the new one."""
+    talk = Talk("create_agent", saver=sqlite_saver())
+    talk.say("pay")
+    asked = talk.graph.get_state(THREAD).config["configurable"]["checkpoint_id"]
+    talk.answer("yes")
+    copy_thread(talk.saver, "1", "2")
+    config = {"configurable": {"thread_id": "2", "checkpoint_id": asked}}
+    assert (talk.answer("yes", config), talk.bank.paid, talk.read) == (None, [5], PAID)
