@@ -22,7 +22,7 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.serde.types import TASKS
+from langgraph.checkpoint.serde.types import INTERRUPT, TASKS
 from langgraph.config import get_config
 
 from langgraph_patch._langgraph import storage
@@ -231,11 +231,19 @@ class Run:
 
     @property
     def new_answers(self) -> list[Any]:
-        """Other answers that this run got: one without an interrupt id, those to any interrupt."""
+        """Other answers that this run got: one without an interrupt id, those to what waits."""
         peek = getattr(self._own.get(_SCRATCHPAD), "get_null_resume", None)
         waiting = peek(False) if callable(peek) else None  # noqa: FBT003 - it takes no name
         by_id = self._own.get(_RESUME_MAP)
-        named = by_id.values() if isinstance(by_id, Mapping) else ()
+        asked = [
+            each
+            for _, channel, value in self.loaded_writes
+            if channel == INTERRUPT
+            for each in value
+        ]
+        ids = {getattr(each, "id", None) for each in asked}
+        answers = by_id.items() if isinstance(by_id, Mapping) else ()
+        named = [answer for name, answer in answers if name in ids]
         return [*([] if waiting is None else [waiting]), *named]
 
     @property

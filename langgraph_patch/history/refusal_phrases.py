@@ -136,7 +136,8 @@ def speaks_of_calls(refusal: str) -> bool:
 
 _OF_CALLS = re.compile(
     r"tool_result|tool messages|toolresult|function response|response messages|tool output"
-    r"|corresponding toolmessage|calls and responses|call and result|have no result"
+    r"|corresponding toolmessage|calls and responses|call and result"
+    r"|tool_?calls?.{0,60}(?:followed|result)|no result"
 )
 """Words of the sentences about a call without its result (the page *Find your error* has them)."""
 

@@ -408,7 +408,7 @@ def test_what_a_record_costs():
     damaged.say("pay")
     damaged.graph.update_state(THREAD, {"messages": [("user", "no")]}, as_node="__start__")
     asked.clear()
-    assert [report.status for report in scan_threads(saver)] == ["damaged"]
+    assert [report.status for report in scan_threads(saver)] == ["paused"]
     assert sum(asked) == 2
     asked.clear()
     damaged.say()

@@ -411,7 +411,7 @@ def test_a_langgraph_that_does_not_tell_whether_the_message_is_stored(monkeypatc
     """The call is refused, and nothing is claimed."""
     monkeypatch.setattr(Run, "_loop", None)
     talk = Talk("create_agent", bank=Bank(asks=False))
-    with pytest.raises(GraphError, match="does not tell whether its message is stored"):
+    with pytest.raises(GraphError, match="does not show whether it is stored"):
         talk.graph.invoke({"messages": [HumanMessage("pay")]}, THREAD)
     assert talk.bank.paid == []
 

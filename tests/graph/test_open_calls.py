@@ -286,13 +286,13 @@ class Judge:
     """A node between a model and its tools, which asks a model of its own about them."""
 
     def __init__(self) -> None:
-        self.refusals = 1
+        self.refusals = 2
         self.model = RefusingModel(rule=self.rule)
 
     def rule(self, _: Any) -> str | None:
-        """Refuse the first request."""
+        """Refuse the first request, and the same with other ids."""
         self.refusals -= 1
-        return "max_tokens is too large" if self.refusals == 0 else None
+        return "max_tokens is too large" if self.refusals >= 0 else None
 
     def __call__(self, state: Any) -> dict[str, Any]:
         """Ask without the history."""

@@ -223,7 +223,7 @@ WAYS: dict[str, tuple[Callable[[Any], Case], list[str], str, list[str] | None]] 
     ),
     "A hook refused the answer.": (refused, ["approval"], "damaged", ["not_started"]),
     "The hook of `create_react_agent` refused it.": (
-        react, ["book?"], "damaged", ["not_started"],
+        react, ["book?"], "damaged", ["unknown"],
     ),
     "It was asked again by `update_state`.": (asked_again, ["approval"], "paused", None),
     "An answer did not fit the schema of the question (`per_call`).": (
