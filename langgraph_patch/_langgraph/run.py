@@ -243,7 +243,8 @@ class Run:
         ]
         ids = {getattr(each, "id", None) for each in asked}
         answers = by_id.items() if isinstance(by_id, Mapping) else ()
-        named = [answer for name, answer in answers if name in ids]
+        own = {id(answer) for answer in self.answers}  # those that the task itself has got
+        named = [answer for name, answer in answers if name in ids and id(answer) not in own]
         return [*([] if waiting is None else [waiting]), *named]
 
     @property
