@@ -146,9 +146,14 @@ class Claim:
         rows = self.value.get("rows") if self.word == "paused" else None
         return [*map(str, rows)] if isinstance(rows, list) else []
 
+    @property
+    def taken(self) -> str:
+        """The answers that the call had taken when it ended or paused."""
+        return str(self.value.get("answers", self.answers))
+
     def took(self, answers: str) -> bool:
         """Whether its result is that of a run with these answers; more of them are of no use."""
-        taken = str(self.value.get("answers", self.answers)).split()
+        taken = self.taken.split()
         return answers.split()[: len(taken)] == taken
 
 
@@ -240,7 +245,7 @@ def _begin_row(
             return replace(claim, run="", word="lost"), []
         if number and not own:
             raise _unreadable(record)
-        is_asked = own and own[-1].questions and own[-1].answers == claim.answers
+        is_asked = own and own[-1].questions and own[-1].taken == claim.answers
         if own and (own[-1].run == claim.run or own[-1].word != "paused" or is_asked):
             last = [claims[-1] for claims in rows.values() if claims and claims is not own]
             return own[-1], [each for each in last if each.word != "paused"]

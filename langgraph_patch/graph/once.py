@@ -257,7 +257,7 @@ class OnceCall:
             yield from refuse(self.saver, self.record, last, self._answers)
             if last.number > 1 or last.refused in (None, self._answers):  # else it takes no answer
                 raise self.refused(_TOGETHER)
-        return not last.questions or last.answers != self._answers
+        return not last.questions or last.taken != self._answers
 
     def start(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
         """Run the tool, if no other run has started it.
@@ -438,7 +438,9 @@ class OnceCall:
             yield from self._end("ended")
         elif is_pause or _is_invalid_answer(error):
             asked = error.args[0] if isinstance(error, GraphInterrupt) and error.args else ()
-            yield from self._end("paused", **({"questions": [*asked]} if asked else {}))
+            # What waits for a question of another call is no answer of this one.
+            taken = {"answers": Claim.digests(self._run.answers)}
+            yield from self._end("paused", **({"questions": [*asked], **taken} if asked else {}))
         else:
             first = self._error or error
             cancelled = not isinstance(first, Exception)

@@ -113,9 +113,12 @@ class Play:
     def check(self) -> None:
         """What must be true of all that the model has read, and of the history."""
         for history, did in self.read:
+            made = [call for m in history for call in getattr(m, "tool_calls", ())]
+            renamed = {c["id"]: " ".join(map(str, [c["name"], *c["args"].values()])) for c in made}
+            works = {**renamed, **self.works}
             for message in history:
                 if message.type == "tool":
-                    self._check_statement(message.text, self.works[message.tool_call_id], did)
+                    self._check_statement(message.text, works[message.tool_call_id], did)
         done = self.agent.desk.did
         assert "mail cut" not in done
         most = 1 + self.asked * (self.kind in ONE_TASK)
