@@ -15,7 +15,7 @@ from support.paths import ENVIRONMENT, ROOT, TESTS
 pytestmark = pytest.mark.xdist_group("package")  # it is built once
 
 VERSION = importlib.metadata.version("langgraph-patch")
-USER_EXTRAS = {"cli", "langchain", "postgres", "server"}
+USER_EXTRAS = {"cli", "langchain", "postgres"}
 CACHES = {"__pycache__", ".hypothesis", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache"}
 FILES = ".ci/run .gitignore CHANGELOG.md CONTRIBUTING.md LICENSE Makefile PKG-INFO README.md"
 FILES += " SECURITY.md conftest.py pyproject.toml"
