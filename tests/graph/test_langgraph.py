@@ -671,7 +671,10 @@ def test_the_calls_of_a_tool_node_are_wrapped(asynchronous: Any):
 
 @pytest.mark.parametrize("by_id", [False, True])
 def test_what_a_task_has_before_its_first_question(*, by_id: bool):
-    """An answer without an id waits for the next `interrupt()`; each `Send` has an index."""
+    """An answer without an id waits for the next `interrupt()`; each `Send` has an index.
+
+    One by id is the task's own already.
+    """
     found = []
 
     def node(state: Any, config: RunnableConfig) -> None:
@@ -686,7 +689,7 @@ def test_what_a_task_has_before_its_first_question(*, by_id: bool):
     graph.invoke(QUESTION, THREAD)
     [question] = graph.get_state(THREAD).interrupts
     graph.invoke(Command(resume={question.id: "yes"} if by_id else "yes"), THREAD)
-    assert found == [(0, False, []), (0, by_id, ["yes"]), True]
+    assert found == [(0, False, []), (0, by_id, [] if by_id else ["yes"]), True]
 
 
 def test_a_tool_node_with_other_functions():
