@@ -27,19 +27,18 @@ if typing.TYPE_CHECKING:
         UnfinishedError,
     )
     from langgraph_patch.evidence.reconcile import Lookup
-    from langgraph_patch.graph.entry import PatchNode, patch_node
-    from langgraph_patch.graph.idempotency import idempotency_key
-    from langgraph_patch.graph.model import patch_model
-    from langgraph_patch.graph.repairer import EVENT, OnPatch, Recover
     from langgraph_patch.graph.with_patching import with_patching
     from langgraph_patch.history.changes import Change, Patch
     from langgraph_patch.history.fields import PLACEHOLDER_KEY
     from langgraph_patch.history.findings import DanglingCall, Evidence, Finding
+    from langgraph_patch.history.forms.plain import portable_messages
     from langgraph_patch.history.patch import patch_messages, validate_messages
     from langgraph_patch.history.placeholders import Placeholder, is_placeholder
-    from langgraph_patch.history.plain_form import portable_messages
     from langgraph_patch.history.texts import set_language
     from langgraph_patch.middleware import PatchToolCallsMiddleware as PatchToolCallsMiddleware
+    from langgraph_patch.model import patch_model
+    from langgraph_patch.repairing.entry import PatchNode, patch_node
+    from langgraph_patch.repairing.repairer import EVENT, OnPatch, Recover
     from langgraph_patch.streaming import (
         RETRACTED_KEY,
         UNFINISHED_KEY,
@@ -62,6 +61,7 @@ if typing.TYPE_CHECKING:
         scan_threads,
         undo_repair,
     )
+    from langgraph_patch.tools.idempotency import idempotency_key
 
 __all__ = [  # not PatchToolCallsMiddleware: it needs an extra, and `import *` must not fail
     "EVENT", "PLACEHOLDER_KEY", "RETRACTED_KEY", "UNFINISHED_KEY", "Change", "Checker",
@@ -84,16 +84,16 @@ _MODULES = {
         "errors": "EvidenceError GraphError MessagesError ModelError OptionError PatchError "
         "StartedError StoreError StreamError ThreadError UnfinishedError",
         "evidence.reconcile": "Lookup",
-        "graph.entry": "PatchNode patch_node",
-        "graph.idempotency": "idempotency_key",
-        "graph.model": "patch_model",
-        "graph.repairer": "EVENT OnPatch Recover",
+        "repairing.entry": "PatchNode patch_node",
+        "tools.idempotency": "idempotency_key",
+        "model": "patch_model",
+        "repairing.repairer": "EVENT OnPatch Recover",
         "graph.with_patching": "with_patching",
         "history.changes": "Change Patch",
         "history.fields": "PLACEHOLDER_KEY",
         "history.findings": "DanglingCall Evidence Finding",
         "history.patch": "patch_messages validate_messages",
-        "history.plain_form": "portable_messages",
+        "history.forms.plain": "portable_messages",
         "history.placeholders": "Placeholder is_placeholder",
         "history.texts": "set_language",
         "middleware": "PatchToolCallsMiddleware",

@@ -16,23 +16,23 @@ from langgraph.types import Command
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch.asking.ask import ask
+from langgraph_patch.asking.attempts import Attempts
+from langgraph_patch.asking.guard import TruncationGuard
+from langgraph_patch.asking.request import Histories, KnownModel, Request
 from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.ask import ask
-from langgraph_patch.graph.attempts import Attempts
-from langgraph_patch.graph.guard import TruncationGuard
-from langgraph_patch.graph.once import Once
-from langgraph_patch.graph.once_names import check_tools, checked_names
-from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
-from langgraph_patch.graph.request import Histories, KnownModel, Request
-from langgraph_patch.graph.writing import (
+from langgraph_patch.history.changes import Patch, joined
+from langgraph_patch.history.comparing import are_identical
+from langgraph_patch.history.placeholders import Placeholder
+from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
+from langgraph_patch.repairing.writing import (
     messages_in,
     new_messages,
     stream_results,
 )
-from langgraph_patch.history.changes import Patch, joined
-from langgraph_patch.history.comparing import are_identical
-from langgraph_patch.history.placeholders import Placeholder
+from langgraph_patch.tools.once import Once
+from langgraph_patch.tools.once_names import check_tools, checked_names
 
 try:
     from langchain.agents.middleware import (

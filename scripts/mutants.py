@@ -23,6 +23,9 @@ SURVIVED = {0, 33}
 """The exit codes of mutants that all tests passed, and of those that no test ran."""
 
 
+PACKAGES = ["history", "evidence", "repairing", "asking", "tools", "graph"]
+
+
 def mutmut(*arguments: str) -> str:
     """Run mutmut and return what it prints."""
     done = subprocess.run(  # noqa: S603 - our own arguments
@@ -37,7 +40,7 @@ def mutmut(*arguments: str) -> str:
 
 def exit_codes(package: str) -> Iterator[tuple[str, int | None]]:
     """Each mutant of a package, and the exit code of its tests; None if they did not run."""
-    for file in sorted((ROOT / "mutants/langgraph_patch" / package).glob("*.meta")):
+    for file in sorted((ROOT / "mutants/langgraph_patch" / package).rglob("*.meta")):
         yield from json.loads(file.read_text())["exit_code_by_key"].items()
 
 
@@ -46,9 +49,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sample", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=["history", "evidence", "graph"])
+    parser.add_argument("--only", choices=PACKAGES)
     known = parser.parse_args()
-    packages = [known.only] if known.only else ["history", "evidence", "graph"]
+    packages = [known.only] if known.only else PACKAGES
     made = mutmut("run", "no mutant")  # makes all, runs none
     mutants = sorted(name for package in packages for name, _ in exit_codes(package))
     if not mutants:

@@ -300,15 +300,18 @@ def once(agent: Any) -> Any:
 
 PACKAGES = {
     "cli": "the command line: scan, show, repair, undo",
-    "middleware": "create_agent",
     "streaming": "streams",
     "testing": "for tests",
     "threads": "databases",
-    "graph": "repairs while a graph runs",
-    "evidence": "reads what the checkpoints recorded",
-    "history": "reads and repairs messages, without I/O",
+    "graph": "what is put where",
+    "middleware": "create_agent",
+    "model": "patch_model",
+    "tools": "a tool is run: alone, and once",
+    "asking": "a model is asked, and again if it refuses",
+    "repairing": "what is written to the state",
+    "evidence": "what the checkpoints recorded",
+    "history": "messages in, patch out, without I/O",
     "_langgraph": "private details of LangGraph, guarded",
-    "address": "which checkpoint",
     "view": "results as tables",
     "_sansio": "I/O, written once",
     "errors": "the exceptions",
@@ -317,17 +320,17 @@ PACKAGES = {
 """What each package does."""
 
 WAY = {
-    "START": "graph.entry",
+    "START": "repairing.entry",
     "fast check": "history.fast_check",
     "reading": "history.reading",
     "window": "evidence.window",
     "judge": "evidence.judge",
     "patch": "history.repair",
-    "one write": "graph.writing",
+    "one write": "repairing.writing",
 }
 """The way of a damaged history: each step, and the module that does it."""
 
-KINDS = {"graph": "added", "evidence": "kept", "history": "core"}
+KINDS = {"repairing": "added", "evidence": "kept", "history": "core"}
 """The colours of the packages on that way."""
 
 

@@ -25,15 +25,15 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 CORE = (
     "tests/history",
-    "tests/middleware",
+    "tests/test_middleware.py",
     "tests/graph/test_agents_and_breaks.py",
     "tests/graph/test_wrapping.py",
     "tests/graph/test_with_patching.py",
-    "tests/graph/test_record.py",
-    "tests/graph/test_model.py",
-    "tests/graph/test_guard.py",
-    "tests/graph/test_once.py",
-    "tests/graph/test_once_tools.py",
+    "tests/tools/test_record.py",
+    "tests/test_model.py",
+    "tests/asking/test_guard.py",
+    "tests/tools/test_once.py",
+    "tests/tools/test_once_tools.py",
     "tests/evidence",
     "tests/threads",
 )

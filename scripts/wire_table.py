@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from typing import Any
 
+from langgraph_patch.history.forms.plain import portable_messages
 from langgraph_patch.history.patch import patch_messages
-from langgraph_patch.history.plain_form import portable_messages
 from support.damaged import DAMAGED
 from support.wires import WIRES, refusals
 

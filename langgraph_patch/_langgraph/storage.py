@@ -21,7 +21,7 @@ from langgraph.checkpoint.serde.types import TASKS
 from langgraph.graph import START
 from langgraph.types import Interrupt
 
-from langgraph_patch.address import Address
+from langgraph_patch._langgraph.address import Address
 
 # --- channels -----------------------------------------------------------------------------
 

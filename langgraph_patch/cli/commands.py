@@ -26,8 +26,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from langgraph_patch import threads, view
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._text import brief, database_name, quoted, short
-from langgraph_patch.address import Address
 from langgraph_patch.cli import output
 from langgraph_patch.errors import OptionError, PatchError, ThreadError
 from langgraph_patch.history.changes import json_value

@@ -46,8 +46,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, Interrupt
 
 from langgraph_patch._langgraph import storage
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method, method_request
-from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.places import is_earlier, place_of
 from langgraph_patch.evidence.superstep import WITNESS, written_messages

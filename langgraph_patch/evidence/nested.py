@@ -14,8 +14,8 @@ from typing import NamedTuple
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langgraph_patch._langgraph import storage
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.address import Address
 from langgraph_patch.evidence.judge import JudgedCall
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real
 from langgraph_patch.evidence.window import Reader, Window, called_in, open_in_turn

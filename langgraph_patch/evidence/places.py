@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.address import Address
 from langgraph_patch.evidence.window import Reader
 
 

@@ -45,8 +45,8 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import IOGenerator, IORequest
-from langgraph_patch.address import Address
 from langgraph_patch.evidence.claims import read_claims
 from langgraph_patch.evidence.effects import Effects, effects_of
 from langgraph_patch.evidence.judge import Facts, JudgedCall, Steps, judgements

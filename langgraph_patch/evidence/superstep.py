@@ -21,8 +21,8 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Interrupt, Overwrite, Send
 
 from langgraph_patch._langgraph import storage
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.graphs import sent_call
-from langgraph_patch.address import Address
 from langgraph_patch.history.fields import corrected
 from langgraph_patch.history.messages import as_messages, messages_or_none
 from langgraph_patch.history.placeholders import is_synthetic

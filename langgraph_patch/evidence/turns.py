@@ -14,9 +14,9 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, RemoveMessage
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.address import Address
 from langgraph_patch.evidence.nested import graphs_below, without
 from langgraph_patch.evidence.superstep import Superstep, Task
 from langgraph_patch.evidence.window import Reader, open_in_turn

@@ -31,13 +31,16 @@ from langgraph_patch._sansio import (
     opened_stream,
     run_async,
 )
-from langgraph_patch.graph.ask import answered, ask
-from langgraph_patch.graph.attempts import Attempts
-from langgraph_patch.graph.guard import TruncationGuard
+from langgraph_patch.asking.ask import answered, ask
+from langgraph_patch.asking.attempts import Attempts
+from langgraph_patch.asking.guard import TruncationGuard
+from langgraph_patch.asking.request import Histories, Request
 from langgraph_patch.graph.mentions import may_ask
-from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
-from langgraph_patch.graph.request import Histories, Request
-from langgraph_patch.graph.writing import (
+from langgraph_patch.history.changes import Patch, joined
+from langgraph_patch.history.comparing import are_identical
+from langgraph_patch.history.reading import Reading
+from langgraph_patch.repairing.repairer import Repair, Repairer, write_repairs
+from langgraph_patch.repairing.writing import (
     NodeOutput,
     get_value,
     messages_in,
@@ -45,9 +48,6 @@ from langgraph_patch.graph.writing import (
     replace_values,
     stream_results,
 )
-from langgraph_patch.history.changes import Patch, joined
-from langgraph_patch.history.comparing import are_identical
-from langgraph_patch.history.reading import Reading
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

@@ -36,13 +36,8 @@ from langgraph_patch._langgraph.graphs import (
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.entry import PatchNode, RepairNode, add_entry_check
 from langgraph_patch.graph.mentions import may_call_model
 from langgraph_patch.graph.node import MODEL_INPUT, PatchedNode
-from langgraph_patch.graph.once_names import check_tools, checked_names
-from langgraph_patch.graph.record import fan_out, guarded_tool_node, recordable, recorded_tool_node
-from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
-from langgraph_patch.graph.turns import NAME
 from langgraph_patch.graph.wrapping import (
     CoveredNode,
     cover,
@@ -53,6 +48,11 @@ from langgraph_patch.graph.wrapping import (
     tools_of,
 )
 from langgraph_patch.history.placeholders import Placeholder
+from langgraph_patch.repairing.entry import PatchNode, RepairNode, add_entry_check
+from langgraph_patch.repairing.repairer import OnPatch, Recover, Repairer
+from langgraph_patch.repairing.turns import NAME
+from langgraph_patch.tools.once_names import check_tools, checked_names
+from langgraph_patch.tools.record import fan_out, guarded_tool_node, recordable, recorded_tool_node
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

@@ -26,8 +26,8 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
 from langgraph_patch._langgraph.graphs import Graph
-from langgraph_patch.graph.entry import RepairNode
 from langgraph_patch.graph.mentions import may_ask
+from langgraph_patch.repairing.entry import RepairNode
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

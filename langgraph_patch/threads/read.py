@@ -23,8 +23,8 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from langgraph_patch._langgraph import storage
+from langgraph_patch._langgraph.address import Address, Shard, is_in
 from langgraph_patch._text import brief, quoted, short
-from langgraph_patch.address import Address, Shard, is_in
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.evidence.claims import is_record
 from langgraph_patch.evidence.superstep import (

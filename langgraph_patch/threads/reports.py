@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._text import labelled
-from langgraph_patch.address import Address
 from langgraph_patch.history.changes import Change, Patch, json_value
 from langgraph_patch.view import notebook_html, report_view
 

@@ -15,15 +15,13 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_sdk.client import SyncLangGraphClient
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.graphs import runs_after_model
 from langgraph_patch._langgraph.storage import Loader
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.claims import read_claims
 from langgraph_patch.evidence.window import Reader
-from langgraph_patch.graph.repairer import Repairer
-from langgraph_patch.graph.writing import open_calls
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.patch import (
@@ -34,6 +32,8 @@ from langgraph_patch.history.patch import (
 from langgraph_patch.history.placeholders import is_settled, is_synthetic
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
+from langgraph_patch.repairing.repairer import Repairer
+from langgraph_patch.repairing.writing import open_calls
 from langgraph_patch.threads.read import Selection, StoredHistory, age_of, read_each, reason_of
 from langgraph_patch.threads.repair import check_safe, classes_not_loaded, plan_repair, stage
 from langgraph_patch.threads.reports import Stopped, ThreadReport

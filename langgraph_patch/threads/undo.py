@@ -9,8 +9,8 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.storage import Loader
-from langgraph_patch.address import Address
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads.read import Selection, StoredHistory, checked_address, read_each
 from langgraph_patch.threads.repair import maybe_written

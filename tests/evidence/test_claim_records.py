@@ -15,8 +15,8 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 
 from kit import Counting, calls, results_in
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.address import Address
 from langgraph_patch.evidence.claims import (
     Claim,
     begin,

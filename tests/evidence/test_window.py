@@ -16,9 +16,9 @@ from typing_extensions import TypedDict
 
 from kit import Agent, DeltaChannel, DeltaState, _messages_delta_reducer, calls, loop, send_each
 from langgraph_patch import with_patching
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.storage import RETURN
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.address import Address
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.evidence.superstep import superstep_of
 from langgraph_patch.evidence.window import Reader

@@ -23,8 +23,8 @@ from langgraph.types import Command, Send, interrupt
 
 from kit import StrictModel, calls, lines
 from langgraph_patch import with_patching
-from langgraph_patch.graph.writing import NodeOutput
 from langgraph_patch.history.patch import patch_messages
+from langgraph_patch.repairing.writing import NodeOutput
 from support.refused import RefusedError, RefusingModel
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}

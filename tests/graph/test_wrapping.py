@@ -16,8 +16,8 @@ from typing_extensions import TypedDict
 
 from kit import BARE, Agent, above, calls, lines, model_node, patched
 from langgraph_patch import is_placeholder
-from langgraph_patch.graph import writing
 from langgraph_patch.graph.wrapping import replace_tool_node, tool_node_in
+from langgraph_patch.repairing import writing
 
 TWO = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
 CHART = calls(("show_chart", {}))

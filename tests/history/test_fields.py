@@ -10,8 +10,8 @@ from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch import Change, patch_messages, validate_messages
 from langgraph_patch.history.fields import corrected
-from langgraph_patch.history.plain_form import portable_messages
-from langgraph_patch.history.refused import repair_refused
+from langgraph_patch.history.forms.plain import portable_messages
+from langgraph_patch.history.forms.whole import repair_refused
 from support.histories import H, ai, result, with_field
 from support.portable import check_portable
 

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage, 
 from langgraph_patch import is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.findings import Finding
-from langgraph_patch.history.plain_form import portable_messages
+from langgraph_patch.history.forms.plain import portable_messages
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.testing import check_request

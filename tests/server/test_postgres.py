@@ -19,7 +19,7 @@ from psycopg_pool import ConnectionPool
 
 from kit import Agent, calls, results_in
 from langgraph_patch._langgraph import storage
-from langgraph_patch.address import Address
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch.cli import main
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.evidence import recover

@@ -14,9 +14,9 @@ from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, Tool
 from langchain_core.messages.ai import add_ai_message_chunks
 
 from kit import BARE, KINDS, Agent, above, model_node
+from langgraph_patch.history.forms.plain import portable_messages
 from langgraph_patch.history.patch import patch_messages, validate_messages
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
-from langgraph_patch.history.plain_form import portable_messages
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
     UNFINISHED_KEY,

@@ -19,7 +19,7 @@ from langchain_core.messages import (
 from langchain_openai import ChatOpenAI
 
 from langgraph_patch import patch_model
-from langgraph_patch.graph.refusal import is_refusal, refusal_text
+from langgraph_patch.asking.refusal import is_refusal, refusal_text
 from support.provider_server import INTEGRATIONS, Answer, ProviderServer, Turn
 from support.refused import FOUND, SEARCH, claude
 

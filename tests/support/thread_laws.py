@@ -11,7 +11,7 @@ from langgraph.types import Command
 
 from kit import Agent
 from langgraph_patch import validate_messages
-from langgraph_patch.address import Address
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch.threads import ThreadReport, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.repair import STOPPED_RUN
 from support.databases import copy_thread, every_row, open_interrupted_saver, open_saver, rows_of

@@ -20,9 +20,9 @@ from langgraph_sdk import get_sync_client
 
 import langgraph_patch as lp
 from langgraph_patch import testing
-from langgraph_patch.graph.model import PatchedModel
 from langgraph_patch.history.changes import ChangeKind, DefectKind
 from langgraph_patch.history.findings import Cause
+from langgraph_patch.model import PatchedModel
 
 AnyGraph = CompiledStateGraph[Any, Any, Any, Any]
 Saver = BaseCheckpointSaver[str]

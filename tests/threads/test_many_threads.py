@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch import open_database, scan_threads
-from langgraph_patch.address import Address, is_in
+from langgraph_patch._langgraph.address import Address, is_in
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads.read import Selection, selected_addresses
 from langgraph_patch.threads.stores import tables

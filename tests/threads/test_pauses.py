@@ -24,8 +24,8 @@ from langgraph.types import Command, interrupt
 
 from kit import Agent, above, calls
 from langgraph_patch import with_patching
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.address import Address
 from langgraph_patch.cli.main import main
 from langgraph_patch.cli.output import DAMAGED
 from langgraph_patch.errors import StartedError

@@ -31,8 +31,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._text import brief
-from langgraph_patch.address import Address
 from langgraph_patch.errors import ThreadError, chain_of, is_interrupt
 
 # --- threads -----------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_patch._langgraph import storage
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._text import NO_NAME, brief, cut, database_name, may_hold_password
-from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, StoreError, ThreadError, chain_of
 from langgraph_patch.threads.stores.tables import (
     Tables,

@@ -34,8 +34,8 @@ from langgraph_sdk import get_sync_client
 from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph import storage
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._text import brief, cut, short
-from langgraph_patch.address import Address
 from langgraph_patch.errors import OptionError, StoreError, ThreadError
 
 _PAGE = 100

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from langgraph_patch.address import Address
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch.errors import ThreadError
 
 _PAGE = 2_000

@@ -4,7 +4,7 @@ import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
-from langgraph_patch.address import Address
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads.read import Selection, selected_addresses
 from langgraph_patch.threads.stores import store_of

@@ -43,10 +43,10 @@ from langgraph.errors import GraphBubbleUp
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator
+from langgraph_patch.asking.attempts import Attempts
+from langgraph_patch.asking.guard import TruncationGuard, guarded, in_charge
+from langgraph_patch.asking.refusal import carried_by, is_refusal, text_of
 from langgraph_patch.errors import PatchError, note, without_notes
-from langgraph_patch.graph.attempts import Attempts
-from langgraph_patch.graph.guard import TruncationGuard, guarded, in_charge
-from langgraph_patch.graph.refusal import carried_by, is_refusal, text_of
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

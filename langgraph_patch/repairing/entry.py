@@ -30,9 +30,12 @@ from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
-from langgraph_patch.graph.turns import NAME, Abandoned, abandoned_turns, repair_with_turns
-from langgraph_patch.graph.writing import (
+from langgraph_patch.history.messages import as_messages
+from langgraph_patch.history.placeholders import Placeholder
+from langgraph_patch.history.reading import Reading
+from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
+from langgraph_patch.repairing.turns import NAME, Abandoned, abandoned_turns, repair_with_turns
+from langgraph_patch.repairing.writing import (
     get_value,
     history_after,
     messages_in,
@@ -41,9 +44,6 @@ from langgraph_patch.graph.writing import (
     unknown_key_error,
     whole_write,
 )
-from langgraph_patch.history.messages import as_messages
-from langgraph_patch.history.placeholders import Placeholder
-from langgraph_patch.history.reading import Reading
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

@@ -7,7 +7,7 @@ of the history are valid already (`patch`).
 `repair_refused` repairs what can be stored: messages that say nothing or stop halfway, and thinking
 that the provider no longer accepts. `plain_form.plain_form` is for one request: texts and calls.
 
-The laws of both (`tests/history/test_refused.py`): nothing that states anything is lost, human
+The laws of both (`tests/history/forms/test_whole.py`): nothing that states anything is lost, human
 messages stay, they are idempotent, pure and linear. A message in none of these states stays the
 same object; `repair_refused` never changes one that is whole.
 
@@ -83,7 +83,7 @@ def repair_refused(messages: Sequence[BaseMessage], refusal: str = "") -> Patch:
 
     Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
-        >>> from langgraph_patch.history.refused import repair_refused
+        >>> from langgraph_patch.history.forms.whole import repair_refused
         >>> history = [AIMessage("hello"), AIMessage(" "), HumanMessage("well?")]
         >>> patch = repair_refused(history)
         >>> print(patch)

@@ -21,8 +21,8 @@ from langgraph.types import Command, RetryPolicy, interrupt
 
 from kit import Desk
 from langgraph_patch import patch_model, with_patching
+from langgraph_patch.asking.refusal import is_refusal, refusal_text
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.graph.refusal import is_refusal, refusal_text
 from support.refused import (
     CONFIG,
     PLACES,

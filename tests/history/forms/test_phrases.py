@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from langgraph_patch.history.refusal_phrases import PHRASES, matters_in
+from langgraph_patch.history.forms.phrases import PHRASES, matters_in
 from support.paths import PAGES
 
 SENTENCES = {

@@ -33,10 +33,10 @@ from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
-from langgraph_patch.address import Address
 from langgraph_patch.errors import GraphError, StartedError
 from langgraph_patch.evidence.claims import (
     Claim,
@@ -51,9 +51,9 @@ from langgraph_patch.evidence.claims import (
 )
 from langgraph_patch.evidence.places import is_earlier
 from langgraph_patch.evidence.window import Reader
-from langgraph_patch.graph.writing import messages_in
 from langgraph_patch.history.findings import Cause, DanglingCall
 from langgraph_patch.history.texts import default_text
+from langgraph_patch.repairing.writing import messages_in
 
 _CLAIMED: ContextVar[frozenset[Address]] = ContextVar(
     "langgraph_patch_claimed", default=frozenset()

@@ -31,7 +31,7 @@ from langchain_core.messages import BaseMessage
 from langgraph.errors import GraphBubbleUp
 
 from langgraph_patch.errors import PatchError
-from langgraph_patch.history.refusal_phrases import matters_in
+from langgraph_patch.history.forms.phrases import matters_in
 
 _REFUSED = (400, 422)
 """The status of a refused request; 422 is that of Mistral and of servers made with FastAPI."""
@@ -53,7 +53,7 @@ def is_refusal(error: BaseException, others: Iterable[BaseException] = ()) -> bo
 
     Examples:
         >>> import httpx
-        >>> from langgraph_patch.graph.refusal import is_refusal
+        >>> from langgraph_patch.asking.refusal import is_refusal
         >>> request = httpx.Request("POST", "http://localhost")
         >>> def failed(status):
         ...     response = httpx.Response(status)

@@ -1,6 +1,6 @@
 """What is repaired after a refusal: messages that say nothing or stop halfway, and thinking.
 
-The laws of `langgraph_patch.history.refused`, each over generated messages.
+The laws of `langgraph_patch.history.forms.whole`, each over generated messages.
 """
 
 import copy
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langgraph_patch import Change, patch_messages, validate_messages
-from langgraph_patch.history.plain_form import plain_form
-from langgraph_patch.history.refused import repair_refused
+from langgraph_patch.history.forms.plain import plain_form
+from langgraph_patch.history.forms.whole import repair_refused
 from support import refused as states
 from support.histories import work
 from support.refused import (

@@ -13,7 +13,7 @@ done of which the provider's own sentence does not speak (`refusal_phrases`).
 What stands in the newest human message is never taken: the model would answer without having seen
 what it is asked about. The message after the next one heals the thread.
 
-The laws (`tests/history/test_asked_form.py`): texts of humans, calls and results stay word for
+The laws (`tests/history/forms/test_asked.py`): texts of humans, calls and results stay word for
 word; it is pure and linear, and idempotent where all media are taken.
 """
 
@@ -33,8 +33,8 @@ from langchain_core.messages import (
 
 from langgraph_patch.history.changes import Change, Patch, change_of, joined, patch_of
 from langgraph_patch.history.fields import Block, as_one, blocks_of, text_block, text_of
-from langgraph_patch.history.refusal_phrases import OF_MEDIA, matters_in
-from langgraph_patch.history.refused import NO_TEXT
+from langgraph_patch.history.forms.phrases import OF_MEDIA, matters_in
+from langgraph_patch.history.forms.whole import NO_TEXT
 
 Take = Literal["named", "newest", "all"]
 """Which media are taken, as one after the other is tried.
@@ -74,7 +74,7 @@ def asked_form(
 
     Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
-        >>> from langgraph_patch.history.asked_form import asked_form
+        >>> from langgraph_patch.history.forms.asked import asked_form
         >>> image = {"type": "image", "base64": "aGk=", "mime_type": "image/png"}
         >>> history = [HumanMessage([image]), AIMessage("hm", id="a1"), HumanMessage("well?")]
         >>> patch = asked_form(history, "messages.0.content.0: Could not process image")

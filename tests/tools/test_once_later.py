@@ -18,8 +18,8 @@ from langgraph.types import Command, Send, interrupt
 
 from kit import BARE, StrictModel, calls, loop, results_in
 from langgraph_patch import with_patching
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.address import Address
 from langgraph_patch.errors import GraphError
 from langgraph_patch.evidence.claims import _ID, Claim, end, is_record, record_of
 from support.bank import FAILED_TEXT, PAID, REFUSED, THREAD, YES, Bank, Talk

@@ -39,12 +39,12 @@ from langgraph_patch._langgraph.graphs import (
 )
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch.asking.guard import TruncationGuard, guarded
 from langgraph_patch.errors import GraphError
-from langgraph_patch.graph.entry import Router
-from langgraph_patch.graph.guard import TruncationGuard, guarded
-from langgraph_patch.graph.once import Once
-from langgraph_patch.graph.writing import history_after, messages_in, open_calls
 from langgraph_patch.history.placeholders import is_placeholder
+from langgraph_patch.repairing.entry import Router
+from langgraph_patch.repairing.writing import history_after, messages_in, open_calls
+from langgraph_patch.tools.once import Once
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

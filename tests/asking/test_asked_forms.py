@@ -1,6 +1,6 @@
 """A refusal names a picture, the order of roles or the end: the model is asked as it asks for.
 
-`tests/history/test_asked_form.py` has the form itself, `scripts/asked_table.py` the servers.
+`tests/history/forms/test_asked.py` has the form itself, `scripts/asked_table.py` the servers.
 """
 
 import logging
@@ -18,7 +18,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
 from langgraph_patch import PatchToolCallsMiddleware, patch_model, with_patching
-from langgraph_patch.history.asked_form import NOTHING_NEW
+from langgraph_patch.history.forms.asked import NOTHING_NEW
 from support.asked import BAD, GOOD, STATES, TEXT
 from support.refused import CLAUDE, CONFIG, PLACES, THINKING, WAYS, RefusedError, RefusingModel
 

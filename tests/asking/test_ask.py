@@ -1,4 +1,4 @@
-"""May a request be sent again? A test for each point of the table in `graph/ask.py`.
+"""May a request be sent again? A test for each point of the table in `asking/ask.py`.
 
 `test_refused_runs` shows what is sent then, and what is stored of it.
 """
@@ -21,8 +21,8 @@ from langgraph.types import Command, RetryPolicy, interrupt
 
 from kit import Desk, StrictModel, calls, loop
 from langgraph_patch import patch_model, with_patching
+from langgraph_patch.asking.refusal import carried_by, is_refusal, refusal_text
 from langgraph_patch.errors import note, without_notes
-from langgraph_patch.graph.refusal import carried_by, is_refusal, refusal_text
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.refused import (
     CONFIG,

@@ -4,7 +4,7 @@ import pytest
 from langchain_core.messages import AIMessage, FunctionMessage, SystemMessage
 
 from langgraph_patch import patch_messages
-from langgraph_patch.history.plain_form import plain_form, portable_messages, valid_name
+from langgraph_patch.history.forms.plain import plain_form, portable_messages, valid_name
 from support.histories import H, ai, call_of, result, with_field
 from support.portable import check_portable
 

@@ -21,21 +21,21 @@ from typing import Any, NamedTuple
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 
 from langgraph_patch._langgraph import storage
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.address import Address
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.nested import without
 from langgraph_patch.evidence.superstep import Superstep, Task
 from langgraph_patch.evidence.turns import AbandonedTurn, read_abandoned_turns
 from langgraph_patch.evidence.window import Reader, called_in
-from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.changes import Change, Patch
 from langgraph_patch.history.fields import PLACEHOLDER_KEY, digest_of
 from langgraph_patch.history.placeholders import HIDDEN_ID
 from langgraph_patch.history.reading import read_history
 from langgraph_patch.history.texts import shortened, turn_texts
+from langgraph_patch.repairing.repairer import Repair, Repairer
 
 NAME = "patch_tool_calls"
 """The name of the node to which START leads if a history is to be repaired."""

@@ -34,8 +34,8 @@ from langchain_core.tracers.context import register_configure_hook
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IORequest
+from langgraph_patch.asking.unfinished import Unfinished
 from langgraph_patch.errors import UnfinishedError
-from langgraph_patch.graph.unfinished import Unfinished
 from langgraph_patch.history.fields import text_of
 from langgraph_patch.history.streamed_calls import (
     StreamedCall,

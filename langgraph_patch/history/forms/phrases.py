@@ -106,7 +106,7 @@ def matters_in(refusal: str) -> set[Matter]:
         refusal: The text, in whatever way its quotes, blanks and capitals are written.
 
     Examples:
-        >>> from langgraph_patch.history.refusal_phrases import matters_in
+        >>> from langgraph_patch.history.forms.phrases import matters_in
         >>> matters_in('{"message": "Unexpected role \"user\" after role \"tool\""}')
         {'user_after_tool'}
         >>> matters_in("tools.0.image: Input should be a valid dictionary")
@@ -125,7 +125,7 @@ def speaks_of_calls(refusal: str) -> bool:
         refusal: The text.
 
     Examples:
-        >>> from langgraph_patch.history.refusal_phrases import speaks_of_calls
+        >>> from langgraph_patch.history.forms.phrases import speaks_of_calls
         >>> speaks_of_calls("messages.2: `tool_use` ids were found without `tool_result` blocks")
         True
         >>> speaks_of_calls("messages.0.content.0: Could not process image")

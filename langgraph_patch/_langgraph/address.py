@@ -25,7 +25,7 @@ class Address:
         others: Other keys of `configurable` that the checkpointer may need. Default: none.
 
     Examples:
-        >>> from langgraph_patch.address import Address
+        >>> from langgraph_patch._langgraph.address import Address
         >>> address = Address.of({"configurable": {"thread_id": "1", "checkpoint_id": "c1"}})
         >>> address.config["configurable"]
         {'thread_id': '1', 'checkpoint_ns': '', 'checkpoint_id': 'c1'}
@@ -77,7 +77,7 @@ def is_in(shard: Shard | None, thread_id: str) -> bool:
     """Whether a thread is in a share of all threads, which is the same in each version and process.
 
     Examples:
-        >>> from langgraph_patch.address import is_in
+        >>> from langgraph_patch._langgraph.address import is_in
         >>> [number for number in (1, 2, 3) if is_in((number, 3), "user-1")]
         [2]
     """

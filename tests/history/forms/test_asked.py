@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langgraph_patch import validate_messages
-from langgraph_patch.history.asked_form import NOTHING_NEW, TAKES, asked_form, media_in
-from langgraph_patch.history.plain_form import plain_form
-from langgraph_patch.history.refused import NO_TEXT
+from langgraph_patch.history.forms.asked import NOTHING_NEW, TAKES, asked_form, media_in
+from langgraph_patch.history.forms.plain import plain_form
+from langgraph_patch.history.forms.whole import NO_TEXT
 from support.histories import H, work
 from support.strategies import valid_histories
 

@@ -28,10 +28,10 @@ from langgraph_patch.history.fields import (
     is_v1,
     text_of,
 )
+from langgraph_patch.history.forms.whole import repair_refused, tool_name_of
 from langgraph_patch.history.pairing import PairedCall
 from langgraph_patch.history.patch import patch_messages
 from langgraph_patch.history.reading import Reading, read_history
-from langgraph_patch.history.refused import repair_refused, tool_name_of
 
 _UNREADABLE = "[{name} was used; this model cannot read it.]"
 
@@ -66,7 +66,7 @@ def plain_form(
 
     Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
-        >>> from langgraph_patch.history.plain_form import plain_form
+        >>> from langgraph_patch.history.forms.plain import plain_form
         >>> search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
         >>> found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
         >>> content = [search, found, {"type": "text", "text": "It rains."}]

@@ -18,10 +18,10 @@ from langchain_core.runnables.base import RunnableBindingBase
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IORequest
-from langgraph_patch.graph.guard import TruncationGuard
-from langgraph_patch.graph.repairer import Repairer
+from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.reading import Reading
+from langgraph_patch.repairing.repairer import Repairer
 
 Histories: TypeAlias = Mapping[str, list[BaseMessage]]
 """Histories by their state keys."""

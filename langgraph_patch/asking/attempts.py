@@ -29,29 +29,29 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.errors import note
-from langgraph_patch.graph.guard import TruncationGuard
-from langgraph_patch.graph.refusal import refusal_text
-from langgraph_patch.graph.repairer import Repairer
-from langgraph_patch.graph.request import (
+from langgraph_patch.asking.guard import TruncationGuard
+from langgraph_patch.asking.refusal import refusal_text
+from langgraph_patch.asking.request import (
     Histories,
     KnownModel,
     Request,
     are_same_request,
     begins_with,
 )
-from langgraph_patch.history.asked_form import (
+from langgraph_patch.errors import note
+from langgraph_patch.history.changes import Patch, joined
+from langgraph_patch.history.forms.asked import (
     TAKES,
     Take,
     asked_form,
     media_in,
     newest_human,
 )
-from langgraph_patch.history.changes import Patch, joined
-from langgraph_patch.history.plain_form import plain_form
+from langgraph_patch.history.forms.phrases import OF_MEDIA, matters_in, speaks_of_calls
+from langgraph_patch.history.forms.plain import plain_form
+from langgraph_patch.history.forms.whole import repair_refused
 from langgraph_patch.history.reading import Reading
-from langgraph_patch.history.refusal_phrases import OF_MEDIA, matters_in, speaks_of_calls
-from langgraph_patch.history.refused import repair_refused
+from langgraph_patch.repairing.repairer import Repairer
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

@@ -1,0 +1,1 @@
+"""The forms in which a refused history is sent again: pure functions."""

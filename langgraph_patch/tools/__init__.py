@@ -1,0 +1,1 @@
+"""Run a tool: each call as a task of its own, and once."""
