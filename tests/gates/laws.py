@@ -161,7 +161,7 @@ def falsehoods(outcome: Outcome) -> Iterator[str]:
         for message in messages:
             if not isinstance(message, ToolMessage):
                 continue
-            text, call_id = str(message.text), message.tool_call_id
+            text, call_id = str(message.text), _id_of(message, messages)
             did = [what for each, what in world.done[:before] if each == call_id]
             works = [what for what in did if what in {"paid", "looked"}]
             word = text.split(maxsplit=1)[0] if text else ""
@@ -173,6 +173,13 @@ def falsehoods(outcome: Outcome) -> Iterator[str]:
                 is_true = bool(_OPEN.search(text))
             if not is_true:
                 yield f"{name} reads {text!r} of {call_id}, which did {did}"
+
+
+def _id_of(result: ToolMessage, messages: list[Any]) -> str:
+    """The id that the call of a result had when it ran: the plain form has ids of its own."""
+    made = [call for message in messages for call in getattr(message, "tool_calls", ())]
+    call = next(each for each in made if each["id"] == result.tool_call_id)
+    return f"c{call['args']['amount'] + (call['name'] == 'look')}"
 
 
 def _is_error(turn: Turn) -> bool:
@@ -229,6 +236,8 @@ def _of_turns(form: Form, *outcomes: Outcome) -> Iterator[str]:
         if _is_error(row.turn):
             yield from _ends_badly(number, row)
             return  # what comes behind is another story
+        if form.manner.endswith("by default") and _is_error(row.bare):
+            continue  # the bare graph does not show how its own handling goes on
         yield from _ends_well(number, form, row)
     if outcomes[2].stored != outcomes[1].stored and not _may_end_calls(form):
         yield f"stored {outcomes[2].stored}, right {outcomes[1].stored}"

@@ -267,6 +267,7 @@ PLACES: dict[str, Callable[[World], Any]] = {
 }
 EIGHT = tuple(PLACES)[:8]
 CLASHES = {
+    ("beside", "append ai"),
     *(("two beside", each) for each in ("remove", "state", "append", "append ai")),
     *(
         (place, f"reads calls{behind}")
@@ -274,4 +275,4 @@ CLASHES = {
         for behind in ("", " behind")
     ),
 }
-"""What two nodes of one superstep cannot both return, and where the last message may be any."""
+"""What two nodes of one superstep cannot both do, and where the last message may be any."""
