@@ -240,16 +240,19 @@ def definition(value: Any) -> Iterator[str]:
 def options(value: Any, documented: list[tuple[str, str]], *, fold: bool = True) -> Iterator[str]:
     """The options of a function, or of those that a class is made with."""
     parameters = {name_of(each): each for each in parameters_of(value)}
+    common = []
     for name, meaning in documented:
         parameter = parameters[name]
         is_required = name[0] == "*" or parameter.default is parameter.empty
         given = name if is_required else f"{name}={shown(parameter.default)}"
         kind = type_text(parameter.annotation)
         kind = kind.removesuffix(" or `None`") if parameter.default is None else kind
-        text = item(meaning)
-        if fold and text == item(shared_options().get(name, "")):
-            text = "See [Shared options](graphs.md#shared-options)."
-        yield f"- `{given}` ({kind}): {text}"
+        if fold and item(meaning) == item(shared_options().get(name, "")):
+            common.append(f"`{given}`")
+        else:
+            yield f"- `{given}` ({kind}): {item(meaning)}"
+    if common:
+        yield f"- {', '.join(common)}: [shared options](graphs.md#shared-options)."
     if documented:
         yield ""
 

@@ -65,7 +65,7 @@ _WORDS: tuple[Word, ...] = ("paused", "ended", "failed")
 _PREFIX = "langgraph_patch."
 _ID = "00000000-0000-6000-8000-000000000000"  # of the version before, or if no id is LangGraph's
 _FIELDS = ("run", "what", "got", "answers", "place")
-_FIRST_FIELDS = frozenset(_FIELDS[:2])  # of the version before: `what` is as the tool got it
+_FIRST_FIELDS = {"run", "what"}  # of the version before: `what` is as the tool got it
 
 
 def is_record(namespace: str) -> bool:
@@ -277,20 +277,15 @@ def end(saver: BaseCheckpointSaver[Any], record: Address, claim: Claim) -> IOGen
     forms: list[Mapping[str, Any]] = [claim.value, _without_artifact(claim.value), {}]
     value = next(form for form in forms if not form or _is_storable(saver, form))
     if value is not claim.value:
-        logger.warning(
-            "thread %r: a result cannot be stored as it is, so the record of its call has %s",
-            record.thread_id,
-            "no artifact" if value else "no result",
-        )
+        logger.warning(_NOT_WHOLE, record.thread_id, "artifact" if value else "result")
     try:
         yield _put_first(saver, record, str(claim.word), value, _task_of(claim.run))
     except Exception:  # of any checkpointer: the tool has run, and its result must not be lost
-        logger.warning(
-            "thread %r: that a call %s could not be recorded",
-            record.thread_id,
-            claim.word,
-            exc_info=True,
-        )
+        logger.warning(_NOT_RECORDED, record.thread_id, claim.word, exc_info=True)
+
+
+_NOT_WHOLE = "thread %r: a result cannot be stored as it is, so the record of its call has no %s"
+_NOT_RECORDED = "thread %r: that a call %s could not be recorded"
 
 
 def _is_storable(saver: BaseCheckpointSaver[Any], value: object) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 import uuid
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base import id as checkpoint_ids
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -150,6 +153,23 @@ def test_no_wait_in_the_event_loop(kind, wrapper, durability, tmp_path):
     else:
         asyncio.run(main())
         assert bank.paid == [5]
+
+
+@pytest.mark.parametrize("jumps", [*itertools.product([-86_400, 0, 3], repeat=2)])
+@pytest.mark.parametrize("kind", ["create_agent", "node"])
+def test_a_clock_that_jumps(kind, jumps, monkeypatch):
+    """Between the question, its answer and the next one; each run is a process of its own."""
+    now, now_ns = time.time, time.time_ns
+    talk, raised = Talk(kind), []
+    for jump in (0, *jumps):
+        monkeypatch.setattr(time, "time", lambda jump=jump: now() + jump)
+        monkeypatch.setattr(time, "time_ns", lambda jump=jump: now_ns() + jump * 10**9)
+        monkeypatch.setattr(checkpoint_ids, "_last_v6_timestamp", None)
+        raised.append(talk.answer("yes") if raised else talk.say("pay"))
+    for state in [*talk.graph.get_state_history(THREAD)]:
+        if state.next:
+            raised += [talk.answer("yes", state.config), talk.run(None, state.config)]
+    assert (talk.bank.paid, {*raised} - {None, REFUSED, "EmptyInputError"}) == ([5], set())
 
 
 # --- records that are gone, cut off, old or copied ----------------------------------------------
