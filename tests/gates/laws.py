@@ -229,7 +229,9 @@ def _of_turns(form: Form, *outcomes: Outcome) -> Iterator[str]:
     for number, turns in enumerate(zip(*(each.turns for each in outcomes), strict=True), 1):
         row = _Row(*turns)
         assert not _is_error(row.right), (form, row.right)
-        if missing := {*row.bare.did} - done:
+        # An error ends what runs beside it: what that has begun by then is by chance.
+        is_certain = form.place != "beside" or not _is_error(row.bare)
+        if (missing := {*row.bare.did} - done) and is_certain:
             yield f"not run in turn {number}, bare runs it: {sorted(missing)}"
         if more := {*row.turn.did} - may:
             yield f"run in turn {number}, bare does not run it: {sorted(more)}"
