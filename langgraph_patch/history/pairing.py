@@ -391,8 +391,11 @@ def _assign(
     calls = _free(calls)
     own_names = {paired.label for paired in calls}
     left = [s for s in left if s.call_index is None and _agree(s.label, own_names, names)]
+    may_have_run = [paired for paired in calls if is_complete(paired.call)]
     if len(left) >= len(calls):
         _pair_in_order(calls, left, names)
+    elif len(left) == len(may_have_run):
+        _pair_in_order(may_have_run, left, names)
 
 
 def _by_label(items: Iterable[_T]) -> defaultdict[str | None, list[_T]]:
