@@ -266,13 +266,15 @@ PLACES: dict[str, Callable[[World], Any]] = {
     "hook inside": partial(_inside, build=partial(_hook, place="after_model")),
 }
 EIGHT = tuple(PLACES)[:8]
+_WRAPPERS = "hook around the model", "hook around the tools"
 CLASHES = {
     ("beside", "append ai"),
     *(("two beside", each) for each in ("remove", "state", "append", "append ai")),
+    *((place, "ainvoke") for place in _WRAPPERS),
     *(
         (place, f"reads calls{behind}")
-        for place in ("hook before", "hub", "hook around the model")
+        for place in ("hook before", "hook behind the human", "hub", *_WRAPPERS)
         for behind in ("", " behind")
     ),
 }
-"""What two nodes of one superstep cannot both do, and where the last message may be any."""
+"""What cannot be: two nodes return it, the last message may be any, a hook is not asynchronous."""
