@@ -34,7 +34,7 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, groupby
 from operator import attrgetter
@@ -47,6 +47,7 @@ from langgraph.types import Command, Interrupt
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method, method_request
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.places import is_earlier, place_of
@@ -73,7 +74,7 @@ def is_record(namespace: str) -> bool:
     return namespace.startswith(_PREFIX)
 
 
-def record_of(thread: Address, message: BaseMessage, call_id: str, place: int) -> Address:
+def row_of(thread: Address, message: BaseMessage, call_id: str, place: int) -> Address:
     """The address of the row of a call.
 
     Args:
@@ -161,131 +162,174 @@ def _is_result(message: object, call_id: str) -> bool:
     return isinstance(message, ToolMessage) and message.tool_call_id == call_id
 
 
-# --- write --------------------------------------------------------------------------------------
+# --- the record of a run that begins a call -------------------------------------------------------
 
 
-def begin(
-    saver: BaseCheckpointSaver[Any],
-    record: Address,
-    claim: Claim,
-    *,
-    thread: Address | None = None,
-    witnessed: Collection[str] = (),
-    is_before: Callable[[Claim], IOGenerator[bool | None]] | None = None,
-) -> IOGenerator[Claim]:
-    """Make a claim, if no other one is in the way.
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The record of a call, as a run that begins it sees it.
 
-    Args:
-        saver: The checkpointer.
-        record: The row of the call.
-        claim: The claim.
-        thread: The checkpoint of the thread that gets a witness. Default: none does.
-        witnessed: The rows that there must be (`witnessed`). Default: none.
-        is_before: Whether a claim in another row is that of an earlier call; None if that cannot
-            be told. Default: it is not.
-
-    Returns:
-        The claim, if it was made, or the one that is in the way: also one whose questions wait.
-
-    Raises:
-        EvidenceError: If the record cannot be read back.
-        Exception: What the checkpointer raises.
+    Attributes:
+        reader: The checkpointer.
+        thread: The checkpoint from which the call is begun.
+        message: The message that makes the call; it has an id.
+        row: The row of that checkpoint.
     """
-    try:
-        last, others = yield from _begin_row(saver, record, claim, thread, witnessed)
-        is_made = last.run == claim.run
-        for each in others if is_made else ():
-            is_other = (yield from is_before(each)) if is_before else False
-            if not is_other:
-                is_told = is_other is False and last.run == claim.run
-                last = each if is_told else replace(each, word="untold")
-    except (Exception, asyncio.CancelledError, KeyboardInterrupt):
-        # It may have been made: nothing runs under it.
-        yield from end(saver, record, replace(claim, word="paused"))
-        raise
-    if is_made and last.run != claim.run:
-        rows = [each.row for each in others]
-        yield from end(saver, record, replace(claim, word="paused", value={"rows": rows}))
-    return last
 
+    reader: Reader
+    thread: Address
+    message: BaseMessage
+    row: Address
 
-def _begin_row(
-    saver: BaseCheckpointSaver[Any],
-    record: Address,
-    claim: Claim,
-    thread: Address | None,
-    witnessed: Collection[str],
-) -> IOGenerator[tuple[Claim, list[Claim]]]:
-    """Make a claim in a row.
+    @classmethod
+    def of(
+        cls, reader: Reader, thread: Address, message: BaseMessage, call_id: str, place: int
+    ) -> Record:
+        """The record of a call; the arguments are those of `row_of`."""
+        return cls(reader, thread, message, row_of(thread, message, call_id, place))
 
-    Returns the last claim there, and that of each other row, if it was not given back.
-    """
-    number = 0 if witnessed else 1  # nothing is written where a row is gone
-    began = {name: getattr(claim, name) for name in _FIELDS}
-    while True:
-        if number:
-            yield _put_first(saver, record, "began", began, _task_of(number))
-        if number == 1:  # after the claim: a row without one was cut off
-            row: Any = {**empty_checkpoint(), "id": record.checkpoint_id}
-            metadata = {"source": "update", "step": -1, "parents": {}, "langgraph_patch": "once"}
-            yield from call_method(saver, "put", record.newest.config, row, metadata, {})
-        if number == 1 and thread is not None:
-            task = _task_of(record.namespace)
-            yield _put_first(saver, thread, WITNESS, record.checkpoint_id, task)
-        found = {_id_of(saved): claims_in(saved) for saved in (yield all_of(saver, record))}
-        rows = {row: claims for row, claims in found.items() if claims is not None}
-        if len(rows) < len(found):
-            raise _unreadable(record)
-        own = rows.get(str(record.checkpoint_id), [])
-        is_cut_off = any(not claims and row != _ID for row, claims in rows.items())
-        needed = [*witnessed, *(row for each in own for row in each.rows)]
-        if is_cut_off or not all(map(rows.get, needed)):
+    def read(self) -> IOGenerator[list[Claim]]:
+        """The claims of its row; none if there is no row."""
+        saved = yield from call_method(self.reader.saver, "get_tuple", self.row.config)
+        return claims_in(saved) or []
+
+    def begin(self, claim: Claim, run: Run | None = None) -> IOGenerator[Claim]:
+        """Make a claim, if no other one is in the way.
+
+        Args:
+            claim: The claim.
+            run: The run that begins the call: its checkpoint gets a witness, and says which rows
+                there must be. Default: none, for a claim that no job deletes while it holds.
+
+        Returns:
+            The claim, if it was made, or the one that is in the way: also one whose questions wait.
+
+        Raises:
+            EvidenceError: If the record cannot be read back.
+        """
+        needed = (yield from self._witnessed(run)) if run else ()
+        try:
+            last, others = yield from self._begin_row(claim, needed, has_witness=run is not None)
+            is_made = last.run == claim.run
+            for each in others if is_made else ():
+                is_other = (yield from self._is_earlier(each, run)) if run else False
+                if not is_other:
+                    is_told = is_other is False and last.run == claim.run
+                    last = each if is_told else replace(each, word="untold")
+        except (Exception, asyncio.CancelledError, KeyboardInterrupt):
+            # It may have been made: nothing runs under it.
+            yield from self.end(replace(claim, word="paused"))
+            raise
+        if is_made and last.run != claim.run:
+            rows = [each.row for each in others]
+            yield from self.end(replace(claim, word="paused", value={"rows": rows}))
+        return last
+
+    def _is_earlier(self, claim: Claim, run: Run) -> IOGenerator[bool | None]:
+        """Whether a claim in another row is that of an earlier call; None if it cannot be told."""
+        return is_earlier(self.reader, self.thread, self.message.id, run.place, claim.place)
+
+    def _begin_row(
+        self, claim: Claim, witnessed: Collection[str], *, has_witness: bool
+    ) -> IOGenerator[tuple[Claim, list[Claim]]]:
+        """Make a claim in the row.
+
+        Returns the last claim there, and that of each other row, if it was not given back.
+        """
+        saver, row = self.reader.saver, self.row
+        number = 0 if witnessed else 1  # nothing is written where a row is gone
+        began = {name: getattr(claim, name) for name in _FIELDS}
+        while True:
             if number:
-                yield from end(saver, record, replace(claim, word="paused", value={"rows": [""]}))
-            return replace(claim, run="", word="lost"), []
-        if number and not own:
-            raise _unreadable(record)
-        is_asked = own and own[-1].questions and own[-1].taken == claim.answers
-        if own and (own[-1].run == claim.run or own[-1].word != "paused" or is_asked):
-            last = [claims[-1] for claims in rows.values() if claims and claims is not own]
-            return own[-1], [each for each in last if each.word != "paused"]
-        number = len(own) + 1
+                yield _put_first(saver, row, "began", began, _task_of(number))
+            if number == 1:  # after the claim: a row without one was cut off
+                empty: Any = {**empty_checkpoint(), "id": row.checkpoint_id}
+                metadata = {
+                    "source": "update",
+                    "step": -1,
+                    "parents": {},
+                    "langgraph_patch": "once",
+                }
+                yield from call_method(saver, "put", row.newest.config, empty, metadata, {})
+            if number == 1 and has_witness:
+                task = _task_of(row.namespace)
+                yield _put_first(saver, self.thread, WITNESS, row.checkpoint_id, task)
+            found = {_id_of(saved): claims_in(saved) for saved in (yield all_of(saver, row))}
+            rows = {each: claims for each, claims in found.items() if claims is not None}
+            if len(rows) < len(found):
+                raise _unreadable(row)
+            own = rows.get(str(row.checkpoint_id), [])
+            is_cut_off = any(not claims and each != _ID for each, claims in rows.items())
+            needed = [*witnessed, *(each for claim in own for each in claim.rows)]
+            if is_cut_off or not all(map(rows.get, needed)):
+                if number:
+                    yield from self.end(replace(claim, word="paused", value={"rows": [""]}))
+                return replace(claim, run="", word="lost"), []
+            if number and not own:
+                raise _unreadable(row)
+            is_asked = own and own[-1].questions and own[-1].taken == claim.answers
+            if own and (own[-1].run == claim.run or own[-1].word != "paused" or is_asked):
+                last = [claims[-1] for claims in rows.values() if claims and claims is not own]
+                return own[-1], [each for each in last if each.word != "paused"]
+            number = len(own) + 1
+
+    def _witnessed(self, run: Run) -> IOGenerator[Collection[str]]:
+        """The rows that there must be: witnesses name them.
+
+        They are in the checkpoint, and in those that it was forked from.
+        """
+        saver, row = self.reader.saver, self.row
+        found = _named(row, run.loaded_writes)
+        address: Address | None = self.thread if run.may_be_begun else None
+        while address is not None and not found:
+            saved = yield from call_method(saver, "get_tuple", address.config)
+            if saved is None:
+                return [""]  # a job has deleted it, and perhaps its witness: no row has that id
+            found = _named(row, saved.pending_writes or ())
+            is_fork = saved.metadata.get("source") in ("update", "fork") and saved.parent_config
+            address = Address.of(saved.parent_config) if is_fork else None
+        if run.may_be_begun and not found:
+            rows = [_id_of(saved) for saved in (yield all_of(saver, row))]
+            return [each for each in rows if each == row.checkpoint_id]
+        return found
+
+    def refuse(self, claim: Claim, answers: str) -> IOGenerator[None]:
+        """Record that a run with these answers is told that a call failed."""
+        row, task = self.row.at(self.row.namespace, claim.row), _task_of(f"refused {claim.run}")
+        yield _put_first(self.reader.saver, row, "refused", answers, task)
+
+    def end(self, claim: Claim) -> IOGenerator[None]:
+        """Write how a claim ended: without the artifact, or the result, if they cannot be stored.
+
+        It raises no error: the tool has run, and the run goes on.
+        """
+        saver, thread_id = self.reader.saver, self.row.thread_id
+        forms: list[Mapping[str, Any]] = [claim.value, _without_artifact(claim.value), {}]
+        value = next(form for form in forms if not form or _is_storable(saver, form))
+        if value is not claim.value:
+            logger.warning(_NOT_WHOLE, thread_id, "artifact" if value else "result")
+        try:
+            yield _put_first(saver, self.row, str(claim.word), value, _task_of(claim.run))
+        except Exception:  # of any checkpointer: the tool has run, and its result must not be lost
+            logger.warning(_NOT_RECORDED, thread_id, claim.word, exc_info=True)
+
+
+_NOT_WHOLE = "thread %r: a result cannot be stored as it is, so the record of its call has no %s"
+_NOT_RECORDED = "thread %r: that a call %s could not be recorded"
 
 
 def _id_of(saved: CheckpointTuple) -> str:
     return str(saved.checkpoint["id"])
 
 
-def _unreadable(record: Address) -> EvidenceError:
-    place = f"Thread {record.thread_id!r}: the record of a call, in namespace {record.namespace!r},"
+def _unreadable(row: Address) -> EvidenceError:
+    place = f"Thread {row.thread_id!r}: the record of a call, in namespace {row.namespace!r},"
     return EvidenceError(f"{place} cannot be read back, so the call is not run.")
 
 
-def refuse(
-    saver: BaseCheckpointSaver[Any], record: Address, claim: Claim, answers: str
-) -> IOGenerator[None]:
-    """Record that a run with these answers is told that a call failed."""
-    row = record.at(record.namespace, claim.row)
-    yield _put_first(saver, row, "refused", answers, _task_of(f"refused {claim.run}"))
-
-
-def end(saver: BaseCheckpointSaver[Any], record: Address, claim: Claim) -> IOGenerator[None]:
-    """Write how a claim ended: without the artifact, or the result, if they cannot be stored.
-
-    It raises no error: the tool has run, and the run goes on.
-    """
-    forms: list[Mapping[str, Any]] = [claim.value, _without_artifact(claim.value), {}]
-    value = next(form for form in forms if not form or _is_storable(saver, form))
-    if value is not claim.value:
-        logger.warning(_NOT_WHOLE, record.thread_id, "artifact" if value else "result")
-    try:
-        yield _put_first(saver, record, str(claim.word), value, _task_of(claim.run))
-    except Exception:  # of any checkpointer: the tool has run, and its result must not be lost
-        logger.warning(_NOT_RECORDED, record.thread_id, claim.word, exc_info=True)
-
-
-_NOT_WHOLE = "thread %r: a result cannot be stored as it is, so the record of its call has no %s"
-_NOT_RECORDED = "thread %r: that a call %s could not be recorded"
+def _named(row: Address, writes: Iterable[tuple[str, str, Any]]) -> list[str]:
+    own = _task_of(row.namespace)
+    return [str(each) for task, channel, each in writes if (channel, task) == (WITNESS, own)]
 
 
 def _is_storable(saver: BaseCheckpointSaver[Any], value: object) -> bool:
@@ -383,50 +427,6 @@ def claims_in(saved: CheckpointTuple | None) -> list[Claim] | None:
     return None
 
 
-def read_record(saver: BaseCheckpointSaver[Any], record: Address) -> IOGenerator[list[Claim]]:
-    """The claims of the row of a call; none if there is no row."""
-    saved = yield from call_method(saver, "get_tuple", record.config)
-    return claims_in(saved) or []
-
-
-def witnessed(
-    saver: BaseCheckpointSaver[Any],
-    record: Address,
-    thread: Address,
-    loaded: Iterable[tuple[str, str, Any]],
-    *,
-    may_be_begun: bool,
-) -> IOGenerator[Collection[str]]:
-    """The rows of a record that witnesses name, so that there must be such rows.
-
-    Args:
-        saver: The checkpointer.
-        record: The row of the call.
-        thread: The checkpoint from which it runs.
-        loaded: The pending writes of that checkpoint which the run has loaded.
-        may_be_begun: Whether another run may have begun the call before: then the checkpoint is
-            looked at, and those that it was forked from.
-    """
-    found = _named(record, loaded)
-    address: Address | None = thread if may_be_begun else None
-    while address is not None and not found:
-        saved = yield from call_method(saver, "get_tuple", address.config)
-        if saved is None:
-            return [""]  # a job has deleted it, and perhaps its witness: no row has that id
-        found = _named(record, saved.pending_writes or ())
-        is_fork = saved.metadata.get("source") in ("update", "fork") and saved.parent_config
-        address = Address.of(saved.parent_config) if is_fork else None
-    if may_be_begun and not found:
-        rows = [_id_of(saved) for saved in (yield all_of(saver, record))]
-        return [row for row in rows if row == record.checkpoint_id]
-    return found
-
-
-def _named(record: Address, writes: Iterable[tuple[str, str, Any]]) -> list[str]:
-    own = _task_of(record.namespace)
-    return [str(row) for task, channel, row in writes if (channel, task) == (WITNESS, own)]
-
-
 def read_claims(
     reader: Reader,
     thread: Address,
@@ -450,8 +450,8 @@ def read_claims(
         ids = [each.id for each in read_calls(message)] if isinstance(message, AIMessage) else []
         for call in own if ids and message.id else ():
             place = ids[: call.ordinal].count(call.id)
-            record = record_of(thread, message, call.id, place)
-            rows = [claims_in(saved) for saved in (yield from reader.read_all(record))]
+            row = row_of(thread, message, call.id, place)
+            rows = [claims_in(saved) for saved in (yield from reader.read_all(row))]
             last = [claims[-1] for claims in rows if claims and claims[-1].word != "paused"]
             if len(last) > 1:
                 found[call.key] = Finding()

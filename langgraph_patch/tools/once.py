@@ -38,18 +38,7 @@ from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import GraphError, StartedError
-from langgraph_patch.evidence.claims import (
-    Claim,
-    Word,
-    begin,
-    end,
-    keeps_first_write,
-    read_record,
-    record_of,
-    refuse,
-    witnessed,
-)
-from langgraph_patch.evidence.places import is_earlier
+from langgraph_patch.evidence.claims import Claim, Record, Word, keeps_first_write
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.findings import Cause, DanglingCall
 from langgraph_patch.history.texts import default_text
@@ -94,7 +83,7 @@ class Once:
         if call["name"] not in self.names:
             return None
         found = OnceCall(Run(config), call, self._message(state), self.messages_key)
-        return None if found.record in _CLAIMED.get() else found
+        return None if found.record.row in _CLAIMED.get() else found
 
     def run_task(self, state: Any, config: Any, request: IORequest) -> IOGenerator[Any]:
         """Run a task, which may have several calls: one call must not take the answer of another.
@@ -123,16 +112,17 @@ class Once:
             starts |= yield from call.check_answer()
         if not starts:  # each asks again, and nothing runs
             return (yield request)
-        saver, task = calls[0].saver, record_of(calls[0].thread, message, "", 0)
+        record = calls[0].record
+        task = Record.of(record.reader, record.thread, message, "", 0)
         claim = Claim(uuid.uuid4().hex, "")
-        if (yield from begin(saver, task, claim)).run != claim.run:
+        if (yield from task.begin(claim)).run != claim.run:
             raise calls[0].refused(_TOGETHER)
         try:
             for call in calls:
                 yield from call.check_answer()
             result = yield request
         finally:
-            yield from end(saver, task, replace(claim, word="paused"))
+            yield from task.end(replace(claim, word="paused"))
         return result
 
     def _message(self, state: Any) -> AIMessage | None:
@@ -161,15 +151,13 @@ class OnceCall:
         GraphError: If it cannot be known whether the call has run before.
 
     Attributes:
-        saver: The checkpointer.
-        thread: The checkpoint from which it runs.
-        record: Where the claims of the call are stored.
+        record: The record of the call.
     """
 
     def __init__(
         self, run: Run, call: Mapping[str, Any], message: AIMessage | None, messages_key: str
     ) -> None:
-        self._run, self._call, self._messages_key = run, call, messages_key
+        self._run, self._call = run, call
         saver, thread = run.saver, run.thread
         if saver is None or thread is None:
             raise self._unknown(
@@ -189,8 +177,9 @@ class OnceCall:
         same = [each for each in message.tool_calls if each["id"] == call["id"]] if message else []
         if message is None or not (message.id and call["id"] and same):
             raise self._unknown("the last message of a model does not make it, or has no id")
-        self.saver, self.thread, self._message = saver, Address.of(thread), message
-        self.record = record_of(self.thread, message, str(call["id"]), self._place(same))
+        reader, place = Reader(saver, messages_key), self._place(same)
+        self._message = message
+        self.record = Record.of(reader, Address.of(thread), message, str(call["id"]), place)
         self._is_asynchronous = False
         self._claim: Claim | None = None
         self._what = ""  # the digest of what was started
@@ -222,7 +211,7 @@ class OnceCall:
         self._is_asynchronous = yield _IS_ASYNCHRONOUS
         if not (yield from self._run.stored()):  # a run that is killed would make the call anew
             raise self._unknown("this version of LangGraph does not show whether it is stored")
-        token = _CLAIMED.set(_CLAIMED.get() | {self.record})
+        token = _CLAIMED.set(_CLAIMED.get() | {self.record.row})
         try:
             result = yield request
         except (Exception, asyncio.CancelledError, KeyboardInterrupt) as error:
@@ -249,12 +238,12 @@ class OnceCall:
         Raises:
             StartedError: If it was answered and has ended, failed, or still runs.
         """
-        claims = yield from read_record(self.saver, self.record)
+        claims = yield from self.record.read()
         is_over = any(claim.value.get("answered") for claim in claims)
         last = claims[-1] if claims else Claim("", "")
         # A call that failed or still runs is refused before it takes its own answer.
         if is_over or (claims and last.word in (None, "failed")):
-            yield from refuse(self.saver, self.record, last, self._answers)
+            yield from self.record.refuse(last, self._answers)
             if last.number > 1 or last.refused in (None, self._answers):  # else it takes no answer
                 raise self.refused(_TOGETHER)
         return not last.questions or last.taken != self._answers
@@ -317,34 +306,19 @@ class OnceCall:
             asyncio.get_running_loop()
         except RuntimeError:
             return False
-        return not isinstance(self.saver, InMemorySaver)
+        return not isinstance(self.record.reader.saver, InMemorySaver)
 
     def _begin(self) -> IOGenerator[None]:
         """Make the claim, or decide what the call has instead."""
-        run, thread = self._run, self.thread
-        reader = Reader(self.saver, self._messages_key)
         claim = Claim(
             uuid.uuid4().hex,
             what=Claim.digest(self._call["name"], self._call["args"]),
             got=self._what,
             answers=self._answers,
-            place=json.dumps(run.place),
+            place=json.dumps(self._run.place),
         )
         try:
-            rows = yield from witnessed(
-                *(self.saver, self.record, thread, run.loaded_writes),
-                may_be_begun=run.may_be_begun,
-            )
-            last = yield from begin(
-                self.saver,
-                self.record,
-                claim,
-                thread=thread,
-                witnessed=rows,
-                is_before=lambda each: is_earlier(
-                    reader, thread, self._message.id, run.place, each.place
-                ),
-            )
+            last = yield from self.record.begin(claim, self._run)
             if last.run == claim.run:
                 self._claim = last
             else:
@@ -394,7 +368,7 @@ class OnceCall:
             found = DanglingCall(call_id, name, args, cause, error, self._message, 0)
             text = default_text(found, human_follows=False)
             return [ToolMessage(text, tool_call_id=call_id, name=name, status="error")]
-        yield from refuse(self.saver, self.record, last, self._answers)
+        yield from self.record.refuse(last, self._answers)
         text = "was cancelled, and may have gone on" if is_cancelled else f"failed: {error}"
         return self.refused(f"was started before, and {text}.")
 
@@ -408,7 +382,8 @@ class OnceCall:
 
     def refused(self, what: str) -> StartedError:
         """The error for a call that is not run again."""
-        name, call_id, thread_id = self._call["name"], str(self._call["id"]), self.record.thread_id
+        name, call_id = self._call["name"], str(self._call["id"])
+        thread_id = self.record.row.thread_id
         return _Started(
             f"Tool call {name!r} {call_id!r} of thread {thread_id!r} {what} It is not run again. "
             f"If it asks a human, answer again; otherwise send a message: the model then reads "
@@ -454,7 +429,7 @@ class OnceCall:
                 taken = Claim.digests(self._run.answers) or asked
                 value |= {"answered": self._run.was_answered, "answers": taken}
             claim = replace(self._claim, word=word, value=value)
-            yield from end(self.saver, self.record, claim)
+            yield from self.record.end(claim)
 
 
 async def _asynchronously() -> bool:

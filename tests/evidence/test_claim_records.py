@@ -19,13 +19,12 @@ from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.claims import (
     Claim,
-    begin,
+    Record,
     claims_in,
-    end,
     is_record,
     keeps_first_write,
     read_claims,
-    record_of,
+    row_of,
 )
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.calls import read_calls
@@ -38,8 +37,13 @@ from support.placeholder_texts import FAILED
 
 MESSAGE = calls(("pay", {"amount": 5}), id="m1")
 CHECKPOINT = Address("1", "", "1f1eb141-1ed6-6e50-8000-d72bd9b48c36")
-RECORD = record_of(CHECKPOINT, MESSAGE, "c1", 0)
+ROW = row_of(CHECKPOINT, MESSAGE, "c1", 0)
 WHAT = Claim.digest("pay", {"amount": 5})
+
+
+def record(saver: Any, call_id: str = "c1") -> Record:
+    """The record of a call of the message."""
+    return Record.of(Reader(saver, "messages"), CHECKPOINT, MESSAGE, call_id, 0)
 
 
 def claim(**fields: Any) -> Claim:
@@ -52,10 +56,10 @@ def made(saver: Any, *words: Any) -> list[Claim]:
     for each in words:
         word, value = each if isinstance(each, tuple) else (each, {})
         own = claim()
-        assert run_sync(begin(saver, RECORD, own)) == own
+        assert run_sync(record(saver).begin(own)) == own
         if word is not None:
-            run_sync(end(saver, RECORD, claim(run=own.run, word=word, value=value)))
-    return claims_in(saver.get_tuple(RECORD.config)) or []
+            run_sync(record(saver).end(claim(run=own.run, word=word, value=value)))
+    return claims_in(saver.get_tuple(ROW.config)) or []
 
 
 def found_by(saver: Any, message: AIMessage = MESSAGE, tools: Any = None) -> Finding | None:
@@ -82,7 +86,7 @@ def test_of_two_claims_one_is_made(make):
 
         def run(each, barrier=barrier, last=last):
             barrier.wait()
-            last.append(run_sync(begin(saver, RECORD, each)).run)
+            last.append(run_sync(record(saver).begin(each)).run)
 
         threads = [threading.Thread(target=run, args=(each,)) for each in own]
         for thread in threads:
@@ -90,8 +94,8 @@ def test_of_two_claims_one_is_made(make):
         for thread in threads:
             thread.join()
         (winner,) = set(last)
-        run_sync(end(saver, RECORD, claim(run=winner, word="paused")))
-    assert len(claims_in(saver.get_tuple(RECORD.config)) or []) == 20
+        run_sync(record(saver).end(claim(run=winner, word="paused")))
+    assert len(claims_in(saver.get_tuple(ROW.config)) or []) == 20
 
 
 @pytest.mark.parametrize(
@@ -111,15 +115,15 @@ def test_when_a_claim_can_be_made(before, is_made):
     saver = InMemorySaver()
     made(saver, *before)
     own = claim()
-    assert (run_sync(begin(saver, RECORD, own)) == own) is is_made
+    assert (run_sync(record(saver).begin(own)) == own) is is_made
 
 
 def test_only_its_own_run_ends_a_claim():
     """Another run that ends it changes nothing."""
     saver = InMemorySaver()
     (own,) = made(saver, None)
-    run_sync(end(saver, RECORD, claim(word="paused")))
-    assert claims_in(saver.get_tuple(RECORD.config)) == [own]
+    run_sync(record(saver).end(claim(word="paused")))
+    assert claims_in(saver.get_tuple(ROW.config)) == [own]
 
 
 def test_a_record_that_cannot_be_read_back():
@@ -131,8 +135,8 @@ def test_a_record_that_cannot_be_read_back():
 
     saver = Forgets()
     with pytest.raises(Exception, match="cannot be read back, so the call is not run"):
-        run_sync(begin(saver, RECORD, claim()))
-    (given_back,) = claims_in(InMemorySaver.get_tuple(saver, RECORD.config)) or []
+        run_sync(record(saver).begin(claim()))
+    (given_back,) = claims_in(InMemorySaver.get_tuple(saver, ROW.config)) or []
     assert given_back.word == "paused"
 
 
@@ -206,11 +210,10 @@ def test_a_thousand_calls_are_linear():
     """Each has a record of its own: what is read of one does not grow."""
     saver, sizes = sqlite_saver(), set()
     for number in range(1000):
-        record = record_of(CHECKPOINT, MESSAGE, f"c{number}", 0)
-        own = claim()
-        run_sync(begin(saver, record, own))
-        run_sync(end(saver, record, claim(run=own.run, word="ended", value={"result": RESULT})))
-        sizes.add(len(saver.get_tuple(record.config).pending_writes))
+        each, own = record(saver, f"c{number}"), claim()
+        run_sync(each.begin(own))
+        run_sync(each.end(claim(run=own.run, word="ended", value={"result": RESULT})))
+        sizes.add(len(saver.get_tuple(each.row.config).pending_writes))
     assert sizes == {2}
 
 
@@ -272,7 +275,7 @@ def test_two_calls_with_one_id():
 
 def row(saver: Any, task: str, word: str, value: Any) -> None:
     """Write a row past this package."""
-    saver.put_writes(RECORD.config, [(word, value)], task)
+    saver.put_writes(ROW.config, [(word, value)], task)
 
 
 def number(n: int) -> str:
@@ -289,19 +292,19 @@ def forge_other_result(saver: Any) -> None:
     """The result of another call."""
     (own,) = made(saver, None)
     other = ToolMessage("forged", tool_call_id="c9")
-    run_sync(end(saver, RECORD, claim(run=own.run, word="ended", value={"result": other})))
+    run_sync(record(saver).end(claim(run=own.run, word="ended", value={"result": other})))
 
 
 def forge_text(saver: Any) -> None:
     """A result that is none."""
     (own,) = made(saver, None)
-    run_sync(end(saver, RECORD, claim(run=own.run, word="ended", value={"result": "forged"})))
+    run_sync(record(saver).end(claim(run=own.run, word="ended", value={"result": "forged"})))
 
 
 def forge_word(saver: Any) -> None:
     """A word that is none."""
     (own,) = made(saver, None)
-    run_sync(end(saver, RECORD, claim(run=own.run, word="paid", value={"result": RESULT})))
+    run_sync(record(saver).end(claim(run=own.run, word="paid", value={"result": RESULT})))
 
 
 def forge_shapes(saver: Any) -> None:
@@ -340,7 +343,7 @@ def forge_gap(saver: Any) -> None:
 def test_forged_rows(forge, finding, raised):
     """They are no result. A repair reads a record without sense as none; no tool runs by it."""
     saver = Memory()
-    saver.put(RECORD.newest.config, checkpoint(saver), {}, {})
+    saver.put(ROW.newest.config, checkpoint(saver), {}, {})
     forge(saver)
     assert found_by(saver) == finding
     talk = Talk("create_agent", saver=saver, bank=Bank(asks=False), script=[MESSAGE])
@@ -352,7 +355,7 @@ def checkpoint(saver: Any) -> Any:
     """The checkpoint of a record."""
     other = InMemorySaver()
     made(other, "paused")
-    return other.get_tuple(RECORD.config).checkpoint
+    return other.get_tuple(ROW.config).checkpoint
 
 
 # --- stored threads -----------------------------------------------------------------------------

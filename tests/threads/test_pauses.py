@@ -29,7 +29,8 @@ from langgraph_patch._sansio import run_sync
 from langgraph_patch.cli.main import main
 from langgraph_patch.cli.output import DAMAGED
 from langgraph_patch.errors import StartedError
-from langgraph_patch.evidence.claims import Claim, begin, end, record_of
+from langgraph_patch.evidence.claims import Claim, Record
+from langgraph_patch.evidence.window import Reader
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.read import StoredHistory
@@ -333,11 +334,12 @@ def test_a_call_that_runs_once_and_whose_process_died(word: Any):
     """Its answer is refused, so none is asked for; without a claim it is."""
     case = Case(InMemorySaver(), once, 5)
     message = case.graph.get_state(case.config).values["messages"][-1]
-    record = record_of(Address.of(case.config), message, "c1", 0)
+    reader = Reader(case.graph.checkpointer, "messages")
+    record = Record.of(reader, Address.of(case.config), message, "c1", 0)
     claim = Claim("another run", Claim.digest("pay", {"amount": 5}))
-    run_sync(begin(case.graph.checkpointer, record, claim))
+    run_sync(record.begin(claim))
     if word:
-        run_sync(end(case.graph.checkpointer, record, replace(claim, word=word)))
+        run_sync(record.end(replace(claim, word=word)))
     [report] = scan_threads(case.graph.checkpointer)
     assert (report.status, report.reason) == ("paused", None if word else ONCE)
 

@@ -24,7 +24,8 @@ from langgraph_patch import with_patching
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import GraphError
-from langgraph_patch.evidence.claims import _ID, Claim, end, is_record, record_of
+from langgraph_patch.evidence.claims import _ID, Claim, Record, is_record
+from langgraph_patch.evidence.window import Reader
 from support.bank import FAILED_TEXT, PAID, REFUSED, THREAD, YES, Bank, Talk
 from support.databases import copy_thread, execute, open_saver, sqlite_saver
 from support.retention import JOBS
@@ -215,13 +216,14 @@ def test_a_record_of_the_version_before(word):
     message = calls(("pay", {"amount": 5}), id="m1")
     talk = Talk("create_agent", bank=Bank(asks=False), script=[message])
     result = ToolMessage("paid before", tool_call_id="c1")
-    row = record_of(Address("1"), message, "c1", 0)
+    record = Record.of(Reader(talk.saver, "messages"), Address("1"), message, "c1", 0)
+    row = record.row
     talk.saver.put(row.newest.config, {**empty_checkpoint(), "id": _ID}, {}, {})
     what = Claim.digest("pay", {"amount": 5})
     began = {"run": "r1", "what": what}
     talk.saver.put_writes(row.config, [("began", began)], f"{uuid.uuid5(uuid.NAMESPACE_OID, '1')}")
     if word:
-        run_sync(end(talk.saver, row, Claim("r1", what, word=word, value={"result": result})))
+        run_sync(record.end(Claim("r1", what, word=word, value={"result": result})))
     assert talk.say("pay") == (None if word else REFUSED)
     assert talk.bank.paid == ([5] if word == "paused" else [])
     if word:
