@@ -80,34 +80,27 @@ def with_patching(
     A damaged history is repaired in the state before the first node of a run, by a node of its own.
     What damages it later is repaired around the nodes, whatever their names:
 
-    - The input of each node is repaired. If the node asks a model, runs alone in its superstep, and
-      returns a dict, a `Command` or nothing, the repair is written to the state with its output;
-      otherwise START writes it with the next message.
+    - The input of each node is repaired. If the node runs alone in its superstep and adds a message
+      of a model, the repair is written to the state with it; otherwise START writes it with the
+      next message.
     - Tool calls at the end of the history stay open: the node may stand between a model and its
-      tools. If a model that it asks refuses them, they get placeholders, and the node runs again.
-      They get placeholders before the first request where the node certainly is a model: that of a
-      prebuilt agent, or one that `model_node` names. There a call for a tool that no `ToolNode` of
-      the graph has is a frontend's, and stays open, unless the node is named or there is no
-      `ToolNode`.
+      tools. If a model that it asks refuses them, they get placeholders for the request, and the
+      node runs again, unless its code mentions `interrupt`. The model of a prebuilt agent, and a
+      node that `model_node` names, get them before the first request; calls for tools that no
+      `ToolNode` of the graph has are a frontend's, and stay open before the former.
     - A compiled graph that is a node is patched inside. A `ToolNode` repairs nothing.
 
     A history without any LangChain message, such as a list of plain dicts, is left alone, and one
     WARNING says so.
 
-    A tool call that was cut off (token limit, broken connection) is not run: LangChain completes
-    its arguments, and a bare graph runs the tool with them. If its message has no complete call,
-    the node runs once more. A second such message ends the turn.
-
-    If the provider of a model below a node refuses the history (status 400 or 422), and nothing
-    else ran there, it is repaired, and the node runs again; see
+    A tool call that was cut off (token limit, broken connection) is not run. If its message has no
+    complete call, the node runs once more. If a provider refuses the history (status 400 or 422),
+    and nothing else ran in the node, it is repaired, and the node runs again; see
     https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/refused.md.
 
     The logger `langgraph_patch` lists on level INFO which nodes are covered, and each repair that
     is written; such a repair is a custom event of the run as well. One WARNING comes when a node
     calls a model with a history that `messages_key` does not name.
-
-    A reducer must return a new value, as LangGraph requires: one that extends its first argument in
-    place would extend it twice.
 
     Args:
         graph: A `StateGraph` or a compiled graph, built by hand or by `create_react_agent`,

@@ -100,9 +100,8 @@ class PatchNode(RepairNode):
     """A graph node that repairs the tool-call history of the state.
 
     It writes nothing if the history is valid. Place it directly before the model, or let
-    `with_patching` place it. It works in synchronous and asynchronous graphs, with a state that
-    is a dict, a dataclass or a pydantic model, with any reducer that accepts an `Overwrite` or the
-    whole list, and without one.
+    `with_patching` place it. The state may be of any kind, with any reducer that accepts an
+    `Overwrite` or the whole list, or without one.
 
     It writes the whole history as an `Overwrite`, which would discard what another node of the same
     superstep writes to it. So it must run alone. `stream_mode="updates"` shows its new messages
@@ -110,9 +109,6 @@ class PatchNode(RepairNode):
 
     A list without any LangChain message, such as one of plain dicts, is left alone, and one WARNING
     says so.
-
-    The logger `langgraph_patch` reports each repair that is written, on level INFO; it is a custom
-    event of the run as well.
 
     Args:
         placeholder: The text of the tool message for a call without a result: one text for all

@@ -14,12 +14,11 @@ from langgraph.types import Command, Interrupt, Overwrite
 from kit import Agent, calls
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.storage import NO_TASK, RETURN, own_interrupt_id
-from langgraph_patch.evidence.judge import ROWS, Facts, JudgedCall, Steps, judgements
+from langgraph_patch.evidence.judge import Facts, JudgedCall, Steps, judgements
 from langgraph_patch.evidence.window import Window
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.findings import Finding
 from support.histories import work
-from support.paths import PAGES
 from support.supersteps import (
     ASKS,
     CLIENT,
@@ -358,13 +357,6 @@ def test_the_order_of_authority():
     assert judged(None, KAPUT, elsewhere=below) == Finding("failed", error=repr(KAPUT))
     assert judged(None, elsewhere=below) == sent_on
     assert judged(None) is None
-
-
-def test_the_page_has_the_rows():
-    """In their order, as their docstrings state them."""
-    rows = [[" ".join(part.split()) for part in row.__doc__.split("\n\n")] for row in ROWS]
-    table = "\n".join(f"| {what} | {why} |" for what, why in rows)
-    assert table in PAGES["how-it-works"].read_text("utf-8")
 
 
 # --- how much is looked at ----------------------------------------------------------------------
