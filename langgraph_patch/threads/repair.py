@@ -488,6 +488,7 @@ def maybe_written(
     except Stopped:
         raise
     except BaseException as error:
-        if saver is None or not store_of(saver).is_undone(error):
+        is_undone = getattr(store_of(saver), "is_undone", None) if saver else None
+        if not (is_undone and is_undone(error)):
             error.add_note(f"{WRITTEN}{address.thread_id!r}")
         raise

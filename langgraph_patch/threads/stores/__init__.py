@@ -1,8 +1,21 @@
-"""The kinds of databases of threads: each is a module.
+"""The kinds of databases of threads: a store is a module that knows one of them.
 
-Each has a `Store`, which says what can be done with the threads there, and how its errors are read,
-and a function `open_saver`: a context manager over a checkpointer that executes nothing of what is
-stored, and raises a `StoreError` where the database fails. `store` knows any other checkpointer.
+It has a few functions:
+
+- `open_saver(target, serde, *, write)`: a context manager over a checkpointer that executes
+  nothing of what is stored, and raises a `StoreError` where the database fails;
+- `list_addresses(saver, thread_ids)`: the addresses of the histories of some threads, or of
+  all for None, by thread and namespace; read in pages where the database can list them;
+- `read_newest(saver, addresses)`, of `postgres`: the newest checkpoints of some histories;
+- `undo_problem(saver)` and `is_undone(error)`, of `postgres`: why nothing can be deleted, and
+  whether an error says that nothing was written;
+- `delete_checkpoint(saver, address)`: deletes a checkpoint if it is the newest of its history and
+  has no pending writes, and returns whether it did. Nothing can be written in between;
+- `is_failure(chain)`: whether an error, with its causes, is a failure of the database (True) or of
+  one thread (False); None if it is an error of another driver.
+
+`other` opens nothing, knows any checkpointer, and has a rule for any error. What the threads of
+LangGraph Server do not allow, `server` leaves out.
 
 Nothing in a database is executed. By default LangGraph's serializer imports and calls whatever a
 msgpack row names, and a pickle row is code. So the serializer gets an allowlist, and pickles are
@@ -12,10 +25,11 @@ class would be lost, so `repair` refuses that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from os import PathLike
+from types import ModuleType
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -35,25 +49,17 @@ from langgraph_patch.errors import (
     chain_of,
     is_interrupt,
 )
-from langgraph_patch.threads.stores import postgres, server, sqlite
+from langgraph_patch.threads.stores import other, postgres, server, sqlite
 from langgraph_patch.threads.stores.server import LangGraphServer
-from langgraph_patch.threads.stores.store import Store
-from langgraph_patch.threads.stores.tables import PACKAGES, TableStore, class_names, is_unchanged
+from langgraph_patch.threads.stores.tables import PACKAGES, class_names, is_unchanged
 
-_KINDS: Sequence[tuple[tuple[str, ...], Any]] = (
-    (("http://", "https://"), server),
-    (("postgresql://", "postgres://"), postgres),
-    (("",), sqlite),
+_STORES = (
+    (("http://", "https://"), "LangGraphServer", server),
+    (("postgresql://", "postgres://"), "PostgresSaver", postgres),
+    (("",), "SqliteSaver", sqlite),
+    ((), "BaseCheckpointSaver", other),
 )
-"""How a target begins, and the module that opens it."""
-
-_STORES: Mapping[str, Store] = {
-    "LangGraphServer": server.ServerStore(),
-    "PostgresSaver": postgres.POSTGRES,
-    "SqliteSaver": sqlite.SQLITE,
-    "BaseCheckpointSaver": Store(),
-}
-"""The store of each class of checkpointers."""
+"""How a target begins that a store opens, the class of a checkpointer that it knows, the store."""
 
 
 def open_database(
@@ -115,8 +121,8 @@ def open_database(
             + (" Pass str(path)." if isinstance(target, PathLike) else "")
         )
     used = serde or JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
-    kind = next(kind for begins, kind in _KINDS if target.startswith(begins))
-    if kind is sqlite and not sqlite.is_path(target):
+    store = next(store for begins, _, store in _STORES if target.startswith(begins))
+    if store is sqlite and not sqlite.is_path(target):
         raise ThreadError(
             "This is not a supported database: expected a URI that begins with postgresql:// or "
             "postgres:// (PostgreSQL), or with http:// or https:// (LangGraph Server), or the "
@@ -124,14 +130,14 @@ def open_database(
         )
     limits: dict[str, Any] = {}
     if statement_timeout is not None:
-        if kind is not postgres:
+        if store is not postgres:
             raise OptionError("statement_timeout is for PostgreSQL only.")
         if not isinstance(statement_timeout, timedelta) or statement_timeout <= timedelta(0):
             raise OptionError(
                 f"statement_timeout={quoted(statement_timeout)}: expected a timedelta above 0."
             )
         limits["statement_timeout"] = statement_timeout
-    opened: AbstractContextManager[Any] = kind.open_saver(target, used, write=write, **limits)
+    opened: AbstractContextManager[Any] = store.open_saver(target, used, write=write, **limits)
     return opened
 
 
@@ -188,7 +194,7 @@ def server_of(saver: Any) -> LangGraphServer | None:
     return saver if isinstance(saver, LangGraphServer) else None
 
 
-def store_of(saver: BaseCheckpointSaver[Any]) -> Store:
+def store_of(saver: BaseCheckpointSaver[Any]) -> ModuleType:
     """The store that knows a checkpointer.
 
     Examples:
@@ -200,7 +206,7 @@ def store_of(saver: BaseCheckpointSaver[Any]) -> Store:
     """
     # Packages of others have such classes too: hence the module.
     names = class_names(saver, PACKAGES)
-    return next(store for name, store in _STORES.items() if name in names)
+    return next(store for _, name, store in _STORES if name in names)
 
 
 def quick_saver(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any] | None:
@@ -208,8 +214,8 @@ def quick_saver(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any] | N
 
     They are for the fast check of a history alone.
     """
-    is_known = isinstance(store_of(saver), TableStore) and is_unchanged(saver)
-    return without_validation(saver) if is_known else None
+    known = store_of(saver) in (postgres, sqlite) and is_unchanged(saver)
+    return without_validation(saver) if known else None
 
 
 # --- whose failure an error is -----------------------------------------------------------
@@ -226,6 +232,6 @@ def check_of_thread(error: Exception) -> None:
     chain = [*chain_of(error)]
     if is_interrupt(error):
         raise KeyboardInterrupt from error
-    said = (store.is_failure(chain) for store in _STORES.values())
+    said = (store.is_failure(chain) for *_, store in _STORES)
     if next(each for each in said if each is not None):
         raise (isinstance(error, EvidenceError) and error.__cause__) or error

@@ -16,39 +16,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_patch._text import quoted, short
 from langgraph_patch.errors import StoreError, ThreadError
-from langgraph_patch.threads.stores.tables import (
-    TableStore,
-    class_names,
-    no_checkpoint,
-    not_ordinary,
-)
+from langgraph_patch.threads.stores.tables import Tables, class_names, no_checkpoint, not_ordinary
 
-
-def is_path(target: str) -> bool:
-    """Whether a target is one: what has the form of a URI and is no file may hold a password."""
-    is_uri = re.search(r"://|^\w+:/|@.*[:/]|password\s*=", target, re.IGNORECASE)
-    return not is_uri or os.path.exists(target)  # noqa: PTH110 - never raises
-
-
-class SqliteStore(TableStore):
-    """SQLite."""
-
-    def is_failure(self, chain: Sequence[BaseException]) -> bool | None:
-        """Whether the file cannot be read: locked, full, no database. One thread may be odd."""
-        own = [each for each in chain if class_names(each, "sqlite3")]
-        return any(map(_is_of_file, own)) if own else None
-
-
-def _is_of_file(error: BaseException) -> bool:
-    # Without a code it is an error of Python, for text that is not UTF-8 in one row.
-    code = getattr(error, "sqlite_errorcode", None)
-    is_operational = "OperationalError" in class_names(error, "sqlite3")
-    return code == _NOT_A_DATABASE or (code is not None and is_operational)
-
-
-_NOT_A_DATABASE = 26
-
-SQLITE = SqliteStore(
+_TABLES = Tables(
     # As bytes: SQLite stores any bytes as text. What is no text comes behind all texts.
     page="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
         SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
@@ -68,6 +38,29 @@ SQLITE = SqliteStore(
     lock=(),  # one statement is a transaction
     cursor=methodcaller("cursor"),
 )
+list_addresses, delete_checkpoint = _TABLES.list_addresses, _TABLES.delete_checkpoint
+
+
+def is_path(target: str) -> bool:
+    """Whether a target is one: what has the form of a URI and is no file may hold a password."""
+    is_uri = re.search(r"://|^\w+:/|@.*[:/]|password\s*=", target, re.IGNORECASE)
+    return not is_uri or os.path.exists(target)  # noqa: PTH110 - never raises
+
+
+def is_failure(chain: Sequence[BaseException]) -> bool | None:
+    """Whether the file cannot be read: locked, full, no database. Rows of one thread may be odd."""
+    own = [each for each in chain if class_names(each, "sqlite3")]
+    return any(map(_is_of_file, own)) if own else None
+
+
+def _is_of_file(error: BaseException) -> bool:
+    # Without a code it is an error of Python, for text that is not UTF-8 in one row.
+    code = getattr(error, "sqlite_errorcode", None)
+    is_operational = "OperationalError" in class_names(error, "sqlite3")
+    return code == _NOT_A_DATABASE or (code is not None and is_operational)
+
+
+_NOT_A_DATABASE = 26
 
 # --- opening -----------------------------------------------------------------------------
 

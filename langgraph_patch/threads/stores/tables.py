@@ -13,14 +13,13 @@ from typing import Any
 
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.threads.stores.store import Store
 
 _PAGE = 2_000
 """How many histories are listed by one statement, which takes about 20 ms."""
 
 
-@dataclass(frozen=True)
-class TableStore(Store):
+@dataclass(frozen=True, slots=True)
+class Tables:
     """How the tables of one kind of database are queried.
 
     Attributes:
@@ -45,11 +44,15 @@ class TableStore(Store):
     cursor: Callable[[Any], Any]
 
     def list_addresses(self, saver: Any, thread_ids: Sequence[str] | None) -> Iterator[Address]:
-        """The same, in the order of the database.
+        """The addresses of some threads, or of all, in the order of the database.
 
         They are listed in pages by key, while they are read: each page is a short statement, and
         none is kept. A byte that is not UTF-8 becomes half a character, so that such a thread id
         does not stop a scan. No query of LangGraph finds a row without an id.
+
+        Args:
+            saver: The checkpointer.
+            thread_ids: The ids of the threads; None for all.
         """
         if thread_ids is not None:
             ids = [each for each in thread_ids if _is_text(each)]
@@ -71,7 +74,7 @@ class TableStore(Store):
         return [(t, n) for t, n in names if None not in (t, n)]
 
     def delete_checkpoint(self, saver: Any, address: Address) -> bool:
-        """The same, in one statement."""
+        """Delete a checkpoint if it is the newest of its history and has no pending writes."""
         names = address.thread_id, address.namespace, address.checkpoint_id
         delete = (_DELETE.format(self.parameter, self.writes), names)
         with self._rows(saver, *self.lock, delete) as rows:

@@ -1,8 +1,7 @@
-"""What can be done with the threads of any checkpointer, and how its errors are read.
+"""Any other checkpointer: what LangGraph's interface of one can do, and how its errors are read.
 
-Nothing is known of its database but LangGraph's interface. That lists checkpoints and not threads,
-so all checkpoints are listed, and it cannot delete one. A kind of database that is known overrides
-what it can do better.
+Nothing is known of its database but that interface. It lists checkpoints and not threads, so all
+checkpoints are listed, and it cannot delete one.
 
 Whose failure is an error of a driver that nobody here has heard of? Where it was raised tells, and
 what kind of error it is:
@@ -25,7 +24,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from traceback import walk_tb
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
@@ -33,74 +32,18 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch._langgraph.address import Address
-from langgraph_patch._langgraph.storage import Loader
 from langgraph_patch._text import brief
 from langgraph_patch.errors import ThreadError, chain_of, is_interrupt
 
+# --- threads -----------------------------------------------------------------------------
 
-class Store:
-    """What can be done with the threads of a checkpointer: of any, if it is not overridden.
 
-    Attributes:
-        at_once: How many newest checkpoints `read_newest` reads at most; 1 if it reads none.
-    """
-
-    at_once: int = 1
-
-    def list_addresses(self, saver: Any, thread_ids: Sequence[str] | None) -> Iterator[Address]:
-        """The addresses of the histories of some threads, or of all, by thread and namespace.
-
-        Args:
-            saver: The checkpointer.
-            thread_ids: The ids of the threads; None for all.
-        """
-        for thread_id in [None] if thread_ids is None else thread_ids:
-            yield from _listed(saver, thread_id)
-
-    def read_newest(self, saver: Any, addresses: Any) -> dict[Address, Loader]:  # noqa: ARG002
-        """What loads the newest checkpoints of some histories; one that is left out is read alone.
-
-        Args:
-            saver: The checkpointer.
-            addresses: The histories.
-        """
-        return {}
-
-    def delete_checkpoint(self, saver: Any, address: Address) -> bool:
-        """Delete a checkpoint if it is the newest of its history and has no pending writes.
-
-        Nothing can be written in between.
-
-        Args:
-            saver: The checkpointer.
-            address: The checkpoint.
-
-        Returns:
-            Whether it was deleted.
-
-        Raises:
-            ThreadError: If the checkpointer cannot do it.
-        """
-        raise ThreadError(
-            f"{type(saver).__name__} cannot delete single checkpoints, so the repair of thread "
-            f"{address.thread_id!r} cannot be undone: continue from the checkpoint before it, with "
-            f"its checkpoint_id in the config."
-        )
-
-    def undo_problem(self, saver: Any) -> str | None:  # noqa: ARG002
-        """Why no repair can be undone; None if nothing speaks against it, or it is not known."""
-        return None
-
-    def is_undone(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Whether an error says that nothing was written."""
-        return False
-
-    def is_failure(self, chain: Sequence[BaseException]) -> bool | None:
-        """Whether an error, with its causes, is a failure of the database, and not of one thread.
-
-        None if it is an error of another driver.
-        """
-        return is_failure(chain)
+def list_addresses(
+    saver: BaseCheckpointSaver[Any], thread_ids: Sequence[str] | None
+) -> Iterator[Address]:
+    """The addresses of all checkpoints that a checkpointer lists, of some threads or of all."""
+    for thread_id in [None] if thread_ids is None else thread_ids:
+        yield from _listed(saver, thread_id)
 
 
 def _listed(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:
@@ -141,6 +84,15 @@ def _as_read(address: Address) -> Address:
     # langgraph-checkpoint-redis lists the root namespace as it is stored, and does not find it so.
     namespace = "" if address.namespace == "__empty__" else address.namespace
     return Address(address.thread_id, namespace)
+
+
+def delete_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> NoReturn:
+    """Say how to go on without it."""
+    raise ThreadError(
+        f"{type(saver).__name__} cannot delete single checkpoints, so the repair of thread "
+        f"{address.thread_id!r} cannot be undone: continue from the checkpoint before it, with "
+        f"its checkpoint_id in the config."
+    )
 
 
 # --- whose failure an error is -----------------------------------------------------------
