@@ -488,7 +488,6 @@ def maybe_written(
     except Stopped:
         raise
     except BaseException as error:
-        is_undone = getattr(store_of(saver), "is_undone", None) if saver else None
-        if not (is_undone and is_undone(error)):
+        if not (saver and store_of(saver).is_undone(error)):
             error.add_note(f"{WRITTEN}{address.thread_id!r}")
         raise
