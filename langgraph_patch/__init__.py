@@ -26,7 +26,6 @@ if typing.TYPE_CHECKING:
         ThreadError,
         UnfinishedError,
     )
-    from langgraph_patch.evidence.reconcile import Lookup
     from langgraph_patch.graph.with_patching import with_patching
     from langgraph_patch.history.changes import Change, Patch
     from langgraph_patch.history.fields import PLACEHOLDER_KEY
@@ -38,6 +37,7 @@ if typing.TYPE_CHECKING:
     from langgraph_patch.middleware import PatchToolCallsMiddleware as PatchToolCallsMiddleware
     from langgraph_patch.model import patch_model
     from langgraph_patch.repairing.entry import PatchNode, patch_node
+    from langgraph_patch.repairing.reconcile import Lookup
     from langgraph_patch.repairing.repairer import EVENT, OnPatch, Recover
     from langgraph_patch.streaming import (
         RETRACTED_KEY,
@@ -83,7 +83,7 @@ _MODULES = {
     for module, names in {
         "errors": "EvidenceError GraphError MessagesError ModelError OptionError PatchError "
         "StartedError StoreError StreamError ThreadError UnfinishedError",
-        "evidence.reconcile": "Lookup",
+        "repairing.reconcile": "Lookup",
         "repairing.entry": "PatchNode patch_node",
         "tools.idempotency": "idempotency_key",
         "model": "patch_model",

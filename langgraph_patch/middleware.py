@@ -21,10 +21,10 @@ from langgraph_patch.asking.attempts import Attempts
 from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.asking.request import Histories, KnownModel, Request
 from langgraph_patch.errors import OptionError
-from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.history.changes import Patch, joined
 from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.placeholders import Placeholder
+from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.repairing.writing import (
     messages_in,

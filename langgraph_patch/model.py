@@ -35,10 +35,10 @@ from langgraph_patch.asking.attempts import Attempts
 from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.asking.request import Histories, KnownModel, Request
 from langgraph_patch.errors import ModelError, OptionError
-from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.messages import messages_or_none
 from langgraph_patch.history.placeholders import Placeholder
+from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repairer
 
 

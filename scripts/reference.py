@@ -103,7 +103,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         TYPES,
         "history.placeholders.Placeholder",
         "DanglingCall",
-        "evidence.reconcile.Lookup",
+        "repairing.reconcile.Lookup",
         "repairing.repairer.OnPatch",
         "repairing.repairer.Recover",
         "repairing.repairer.EVENT",

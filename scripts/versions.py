@@ -40,7 +40,7 @@ CORE = (
 NOT_CORE = (
     "tests/evidence/test_effects.py",
     "tests/evidence/test_nested.py",
-    "tests/evidence/test_reconcile.py",
+    "tests/repairing/test_reconcile.py",
     "tests/evidence/test_turns.py",
     "tests/threads/test_server.py",
 )

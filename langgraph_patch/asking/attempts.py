@@ -1,31 +1,18 @@
-"""The forms of one request: as it is, and after a refusal others, until one is answered.
+"""The requests that one request becomes: as it is, and after a refusal in other forms.
 
-| form | what can be stored of it |
-|---|---|
-| as it is | |
-| repaired: messages that say nothing or stop halfway, thinking that is refused | all |
-| in the plain form, that every provider reads | the repair |
-| the same, as the text of the refusal asks for it (`asked_form`) | the repair |
-| if the plain form is refused for another reason: repaired, and as the text asks | all |
-
-A form that integrations send as one that was refused is none.
-
-Calls at the end of a node's history may be alive: a judge between a model and its tools asks about
-them. They get placeholders in these forms if a refusal speaks of a call without a result, or if
-nothing else has helped.
+`history.forms` has the forms, and says which one is next. Here it is kept what was sent, what can
+be stored of it and what is raised. A form that integrations send as one that was refused is none.
 
 The form that a model accepted is the first one of its next request, if the refused history is the
 beginning of that one: a loop of twenty model calls is refused once. It holds for one run of a
 graph, for that model alone, and only where the model is known before it is asked
 (`Request.known_model`). In a node that runs again, the repaired input serves all of its requests.
-A picture that came later is sent: only those are left out that were refused.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from itertools import chain
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from langgraph_patch._sansio import IOGenerator
@@ -39,58 +26,12 @@ from langgraph_patch.asking.request import (
     begins_with,
 )
 from langgraph_patch.errors import note
-from langgraph_patch.history.changes import Patch, joined
-from langgraph_patch.history.forms.asked import (
-    TAKES,
-    Take,
-    asked_form,
-    media_in,
-    newest_human,
-)
-from langgraph_patch.history.forms.phrases import OF_MEDIA, matters_in, speaks_of_calls
-from langgraph_patch.history.forms.plain import plain_form
-from langgraph_patch.history.forms.whole import repair_refused
-from langgraph_patch.history.reading import Reading
-from langgraph_patch.repairing.repairer import Repairer
+from langgraph_patch.history.changes import Patch
+from langgraph_patch.history.forms.order import Form
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 _MAX_NOTE = 500
-
-
-class Form(NamedTuple):
-    """A form of the histories of a request.
-
-    Attributes:
-        refusal: The text of the refusals before it; None for the history as it is.
-        tools: For the plain form, the names of the tools that the model is given; else None.
-        take: For the form that the refusal asks for, which media are taken; else None.
-        among: For each history how many of its first media may be taken. Default: all.
-        keeps_ids: Whether ids stay that Mistral alone refuses: the refusal names another matter.
-    """
-
-    refusal: str | None = None
-    tools: Collection[str] | None = None
-    take: Take | None = None
-    among: Mapping[str, int] | None = None
-    keeps_ids: bool = False
-
-    def stored(self, patch: Patch) -> Patch:
-        """What can be stored of it, behind what is repaired already."""
-        if self.refusal is None:
-            return patch
-        return joined(patch, repair_refused(patch.messages, self.refusal))
-
-    def sent(self, key: str, stored: Patch) -> Patch:
-        """What is sent of the history under a key, if this can be stored of it."""
-        base = stored
-        if self.tools is not None:
-            plain = plain_form(stored.messages, self.tools, keeps_ids=self.keeps_ids)
-            base = joined(stored, plain)
-        if self.take is None:
-            return base
-        among = (self.among or {}).get(key)
-        return joined(base, asked_form(base.messages, self.refusal or "", self.take, among))
 
 
 class Attempts:
@@ -114,43 +55,24 @@ class Attempts:
         self.request = self.first = request
         self._is_again = is_again
         self.own_error: BaseException | None = None
-        self._form = Form()
-        self._forms: Iterator[Form] = iter(())  # holds this object, so it comes with a refusal
-        self._sent: list[Histories] = []
-        self._errors: list[BaseException] = []
-        self._refusal = ""
-        self._models: Any = None  # those that were asked first
-        self._tools: set[str] = set()  # what they may call
-        self._open: Mapping[str, tuple[Repairer, Reading]] = {}  # that may be closed
-        self._closed: dict[str, Patch] = {}
-        self._changes = ""
         self.has_asked = False
         self.patches: Mapping[str, Patch] = {}
+        self._forms: Generator[Form | None, Any, str | None] | None = None  # after a refusal
+        self._form: Form | None = None  # in which it is sent; None as it is
+        self._sent: list[Histories] = []
+        self._errors: list[BaseException] = []
+        self._refused = _RefusedBefore(None, {}, ())
+        self._has_closed = False
+        self._changes = ""  # of the newest form that has any
         self._accepted = self._accepted_before()
         if self._accepted is not None:
-            self._takes(self._accepted.form)
+            self._take(self._accepted.form.of_next(request.histories()))
 
     @property
     def stored(self) -> Histories:
         """The histories as they are stored, or will be: the request may have another form."""
         repaired = {key: patch.messages for key, patch in self.patches.items()}
         return {**self.first.histories(), **repaired}
-
-    def _in_turn(self) -> Iterator[Form]:
-        if self._accepted is not None:
-            yield Form()
-        yield Form(self._refusal)
-        repaired = self._refusal
-        yield Form(self._refusal, self._tools, keeps_ids=self._names_matter())
-        # A plain form that is refused for another reason has lost what the provider demands.
-        is_plain = self._names_matter()
-        for take in TAKES:
-            plain = Form(self._refusal, self._tools, take, keeps_ids=self._names_matter())
-            yield plain if is_plain else Form(repaired, take=take)
-
-    def _names_matter(self) -> bool:
-        """Whether the newest refusal names a matter that is known."""
-        return bool(matters_in(refusal_text(self._errors[-1])))
 
     def after(
         self, refusal: BaseException, guard: TruncationGuard | None
@@ -163,51 +85,48 @@ class Attempts:
             refusal: What the request raised.
             guard: The guard of what was sent; None if it had none.
         """
-        run = self.first.run
+        run, histories = self.first.run, self.first.histories()
         self._errors.append(refusal)
-        errors = [refusal, *(guard.errors if guard else ())]
-        text = "\n".join(map(refusal_text, errors))
-        self._refusal = f"{self._refusal}\n{text}"
-        if len(self._errors) == 1:
-            self._forms = self._in_turn()
-            self._models = None if guard is None else guard.models
-            seen = [options for _, options in self._models or ()]
-            self._tools = set(_tool_names(seen or [*self.first.options]))
-            refused = _RefusedBefore(self._models, self.first.histories(), "")
-            if before := next(filter(refused.is_same, run.kept.get(Attempts, ())), None):
-                self._changes = before.changes
-                return self._given_up()
-            if self._accepted is None:
-                self._sent.append(self.first.histories())
-            self._open = self.first.left_open()
-        if speaks_of_calls(text):
-            yield from self._close(guard)
-        is_taken = any(map(self._takes, self._forms))
-        if not is_taken and self._open:  # nothing else has helped
-            yield from self._close(guard)
-            is_taken = any(map(self._takes, self._forms))
-        if is_taken:
-            self.request.drop_writes()
-            return None
-        if self._changes:
-            kept = _RefusedBefore(self._models, self.first.histories(), self._changes)
-            run.kept.setdefault(Attempts, []).append(kept)
-            logger.warning("%s", self._note())
-        return self._given_up()
+        texts = [refusal_text(each) for each in (refusal, *(guard.errors if guard else ()))]
+        told: list[str] | None = texts
+        if self._forms is None:
+            models = None if guard is None else guard.models
+            self._refused = _RefusedBefore(models, histories, ())
+            if before := next(filter(self._refused.is_same, run.kept.get(Attempts, ())), None):
+                return self._given_up(before.notes)
+            tools = _tool_names([each for _, each in models or ()] or [*self.first.options])
+            has_form = self._form is not None
+            self._forms = Form.in_turn(histories, texts, {*tools}, has_form=has_form)
+            self._sent += [] if has_form else [histories]
+            told = None  # it has not begun
+        try:
+            form = self._forms.send(told)
+            while form is None or any(_are_same(form.histories, each) for each in self._sent):
+                form = self._forms.send((yield from self._closed(guard)) if form is None else None)
+        except StopIteration as end:
+            return self._refused_again(end.value)
+        self._take(form)
+        self.request.drop_writes()
+        return None
 
-    def _close(self, guard: TruncationGuard | None) -> IOGenerator[None]:
-        """Close the calls at the end, for what is sent. The forms begin anew, the newest first."""
-        for key, (repairer, reading) in self._open.items():
+    def _closed(self, guard: TruncationGuard | None) -> IOGenerator[Mapping[str, Patch] | None]:
+        """The repairs that close the calls at the end, for what is sent; None if none are open."""
+        found = dict[str, Patch]()
+        left_open = self.first.left_open()
+        for key, (repairer, reading) in left_open.items():
             makers = [reading.messages[call.index] for call in reading.unanswered]
             # An approval may ask a model of its own about something else.
             if guard is None or guard.may_have_sent(makers):
-                self._closed[key] = (yield from repairer.repair(reading, self.first.run)).patch
-        if self._open and self._form.refusal is not None:
-            newest = self._form._replace(refusal=self._refusal)
-            self._forms = chain([newest], self._in_turn())
-        elif self._open:
-            self._forms = self._in_turn()
-        self._open = {}
+                found[key] = (yield from repairer.repair(reading, self.first.run)).patch
+        self._has_closed = bool(found)
+        return found if left_open else None
+
+    def _take(self, form: Form) -> None:
+        """Send a form next."""
+        self._form, self.patches = form, form.stored
+        self._sent.append(form.histories)
+        self.request = self.first.with_histories(form.histories)
+        self._changes = form.changes or self._changes
 
     def misled(
         self, guard: TruncationGuard | None, error: BaseException | None = None
@@ -226,7 +145,7 @@ class Attempts:
         """
         if self._is_again:
             self.own_error = error
-        if not self._closed or guard is None or (error is None and guard.has_asked):
+        if not self._has_closed or guard is None or (error is None and guard.has_asked):
             return error
         self.request, self.patches = self.first, {}
         end = "asked no model" if error is None else f"raised {error!r}"
@@ -234,58 +153,33 @@ class Attempts:
         logger.warning(_MISLED.format(self._changes, end), exc_info=error)
         return self._errors[0]
 
-    def _takes(self, form: Form) -> bool:
-        """Whether a form is no request that was refused already; it is the next one then."""
-        stored = {
-            key: form.stored(self._closed.get(key) or Patch(history, (), history))
-            for key, history in self.first.histories().items()
-        }
-        forms = {key: form.sent(key, patch) for key, patch in stored.items()}
-        sent = {key: patch.messages for key, patch in forms.items()}
-        if any(_are_same(sent, before) for before in self._sent):
-            return False
-        self._sent.append(sent)
-        self._form = form
-        self.request = self.first.with_histories(sent)
-        self.patches = {key: patch for key, patch in stored.items() if patch}
-        changes = "; ".join(str(patch) for patch in forms.values() if patch)
-        self._changes = changes or self._changes
-        return True
-
-    def _given_up(self) -> BaseException:
-        """The first error, with a note if a repair was sent in this task."""
-        self.request, self.patches = self.first, {}
+    def _refused_again(self, hint: str | None) -> BaseException:
+        """The first error, if no form is left: all of them were refused."""
+        notes = [] if hint is None else [hint]
         if self._changes:
-            note(self._errors[0], self._note())
-        if matters_in(self._refusal) & OF_MEDIA and self._newest_has_media():
-            note(self._errors[0], _NEWEST)
+            thread_id = self.first.run.thread_id
+            notes.insert(0, _AGAIN.format(thread_id, self._changes[:_MAX_NOTE]))
+            kept = self._refused._replace(notes=notes)
+            self.first.run.kept.setdefault(Attempts, []).append(kept)
+            logger.warning("%s", notes[0])
+        return self._given_up(notes)
+
+    def _given_up(self, notes: Sequence[str]) -> BaseException:
+        self.request, self.patches = self.first, {}
+        for each in notes:
+            note(self._errors[0], each)
         return self._errors[0]
-
-    def _newest_has_media(self) -> bool:
-        return any(
-            place.message == newest_human(history)
-            for history in self.first.histories().values()
-            for place in media_in(history)
-        )
-
-    def _note(self) -> str:
-        return (
-            f"the provider refused the history of thread {self.first.run.thread_id!r}, and again "
-            f"after this repair: {self._changes[:_MAX_NOTE]}. Each next turn will be refused, "
-            f"unless the history or the request is changed."
-        )
 
     def report(self) -> None:
         """Report that a request in another form was answered, and keep the form."""
-        if not self._sent:
+        if (form := self._form) is None:
             return
         thread_id = self.first.run.thread_id
-        changes = "as it is" if self._form.refusal is None else self._changes
         if self._errors:
-            logger.info(_ASKED_AGAIN, thread_id, changes)
-            self._keep()
-        elif changes:
-            logger.info(_ASKED_AT_ONCE, thread_id, changes)
+            logger.info(_ASKED_AGAIN, thread_id, form.changes or "as it is")
+            self._keep(form)
+        elif form.changes:
+            logger.info(_ASKED_AT_ONCE, thread_id, form.changes)
         self.request.report(self.patches.values())
 
     # --- what was accepted before ----------------------------------------------------------
@@ -295,14 +189,11 @@ class Attempts:
         kept = self.first.run.kept_by_graph.get(Attempts, ())
         return next((each for each in reversed(kept) if each.is_of(self.first)), None)
 
-    def _keep(self) -> None:
+    def _keep(self, form: Form) -> None:
         if (model := self.first.known_model) is None:
             return
         # What was repaired may be in the state when the model is asked again.
-        refused = self.first.histories()
-        among = {key: len(media_in(history)) for key, history in refused.items()}
-        form = self._form._replace(among=among)
-        accepted = _Accepted(model, (refused, self.stored), form)
+        accepted = _Accepted(model, (self.first.histories(), self.stored), form)
         run = self.first.run
         kept = (each for each in run.kept_by_graph.get(Attempts, ()) if each is not self._accepted)
         run.keep_by_graph(Attempts, [*kept, accepted])
@@ -312,9 +203,9 @@ _MISLED = (
     "its code ran once more with a repaired history ({}), and {}. Call the model through "
     "patch_model: then its request alone is repeated"
 )
-_NEWEST = (
-    "the refusal speaks of a picture or a file, and the newest message has one: it is never left "
-    "out. Behind the next message it is an older one, and becomes a text if it is refused again."
+_AGAIN = (
+    "the provider refused the history of thread {!r}, and again after this repair: {}. Each next "
+    "turn will be refused, unless the history or the request is changed."
 )
 _ASKED_AGAIN = "asked the model of thread %r again, because its provider refused the history: %s"
 _ASKED_AT_ONCE = "asked the model of thread %r in the form that it accepted before: %s"
@@ -351,12 +242,12 @@ class _RefusedBefore(NamedTuple):
     Attributes:
         models: The models that were asked.
         histories: The histories in it.
-        changes: The repairs that were sent.
+        notes: What was said of it.
     """
 
     models: Any
     histories: Histories
-    changes: str
+    notes: Sequence[str]
 
     def is_same(self, other: _RefusedBefore) -> bool:
         """Whether another request is the same one."""

@@ -194,7 +194,7 @@ def repair(options: Namespace) -> int:
     counts, outcomes, plans = output.Counts(), output.Counts(), output.Counts()
     with _open(options, write=options.apply) as saver:
         checked_saver(saver, write=True)
-        if options.apply and (problem := _undo_problem(saver)):
+        if options.apply and (problem := store_of(saver).undo_problem(saver)):
             outcomes.can_undo = False
             output.tell(options, f"{problem}: these repairs could not be undone.")
         reports = _reports(saver, counts, options, search=False)
@@ -221,7 +221,7 @@ def undo(options: Namespace) -> int:
     _check_selected(options)
     outcomes, planned = output.Counts(), output.Counts()
     with _open(options, write=options.apply) as saver:
-        if options.apply and (problem := _undo_problem(saver)):
+        if options.apply and (problem := store_of(saver).undo_problem(saver)):
             raise ThreadError(f"{problem}: grant that right, or name another user.")
         plans = [*output.each_of(options, find_repairs(saver, _selection(options)), "read")]
         for _, plan in plans:
@@ -236,12 +236,6 @@ def undo(options: Namespace) -> int:
         none = "" if plans else "no thread has a repair to undo"
         output.print_threads(options, results, lambda: _total(outcomes, options, "undone", none))
     return output.exit_code(outcomes, options)
-
-
-def _undo_problem(saver: BaseCheckpointSaver[Any]) -> str | None:
-    """Why no repair could be undone, as far as the database says that before."""
-    problem_of = getattr(store_of(saver), "undo_problem", None)
-    return problem_of(saver) if problem_of else None
 
 
 def _check_selected(options: Namespace) -> None:

@@ -35,7 +35,6 @@ from langgraph_patch._langgraph.graphs import (
 )
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
-from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.mentions import may_call_model
 from langgraph_patch.graph.node import MODEL_INPUT, PatchedNode
 from langgraph_patch.graph.wrapping import (
@@ -49,6 +48,7 @@ from langgraph_patch.graph.wrapping import (
 )
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.repairing.entry import PatchNode, RepairNode, add_entry_check
+from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.repairing.turns import NAME
 from langgraph_patch.tools.once_names import check_tools, checked_names

@@ -29,10 +29,10 @@ from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, MessagesError
-from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.history.reading import Reading
+from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.repairing.turns import NAME, Abandoned, abandoned_turns, repair_with_turns
 from langgraph_patch.repairing.writing import (

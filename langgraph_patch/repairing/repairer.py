@@ -21,13 +21,7 @@ from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch._text import short
 from langgraph_patch.errors import EvidenceError, OptionError, note
-from langgraph_patch.evidence.effects import (
-    StateWrites,
-    one_write_each,
-    settle,
-    with_unchanged_deltas,
-)
-from langgraph_patch.evidence.reconcile import Lookup, check_reconcile, reconcile_calls
+from langgraph_patch.evidence.effects import StateWrites
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.findings import Evidence
@@ -35,6 +29,8 @@ from langgraph_patch.history.patch import changes_history, read_if_damaged
 from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import dangling_calls, patch_reading
+from langgraph_patch.repairing.effects import one_write_each, settle, with_unchanged_deltas
+from langgraph_patch.repairing.reconcile import Lookup, check_reconcile, reconcile_calls
 from langgraph_patch.repairing.writing import first_writes, open_calls, show_repairs, whole_write
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")

@@ -228,19 +228,14 @@ def _newest_of(
     fewer if they are large, because what is not held is read a second time.
     """
     histories = (a for a in addresses if storage.task_of_namespace(a.namespace) is None)
-    read_newest = getattr(store_of(saver), "read_newest", None)
-    size = _BATCH if read_newest else 1
+    store = store_of(saver)
+    size = store.batch
     while some := [*islice(histories, size)]:
-        found: dict[Address, storage.Loader] = read_newest(saver, some) if read_newest else {}
-        if read_newest:
-            is_whole = len(found) == len(some)
-            size = min(_BATCH, size + size // 4 + 1) if is_whole else max(1, len(found))
+        found = store.read_newest(saver, some)
+        is_whole = len(found) == len(some)
+        size = min(store.batch, size + size // 4 + 1) if is_whole else max(1, len(found))
         for address in some:
             yield address, found.pop(address, partial(storage.load_newest, address))
-
-
-_BATCH = 64
-"""How many newest checkpoints are read at once at most."""
 
 
 # --- a stored history --------------------------------------------------------------------------

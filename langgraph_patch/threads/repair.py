@@ -35,7 +35,6 @@ from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
 from langgraph_patch._text import brief, cut, quoted, short
 from langgraph_patch.errors import OptionError, check_flags
-from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.evidence.superstep import superstep_of
 from langgraph_patch.history.changes import Patch
@@ -43,6 +42,7 @@ from langgraph_patch.history.comparing import are_equal
 from langgraph_patch.history.patch import changes_history
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.history.reading import read_history
+from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import Repairer
 from langgraph_patch.repairing.writing import unknown_key_error
 from langgraph_patch.threads.read import MARK, StoredHistory, age_of, checked_address, seconds_ahead
@@ -488,7 +488,6 @@ def maybe_written(
     except Stopped:
         raise
     except BaseException as error:
-        is_undone = getattr(store_of(saver), "is_undone", None) if saver else None
-        if not (is_undone and is_undone(error)):
+        if not (saver and store_of(saver).is_undone(error)):
             error.add_note(f"{WRITTEN}{address.thread_id!r}")
         raise

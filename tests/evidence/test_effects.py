@@ -32,10 +32,11 @@ from typing_extensions import TypedDict
 
 from kit import Agent, DeltaChannel, StrictModel, calls
 from langgraph_patch import with_patching
-from langgraph_patch.evidence.effects import Effects, one_write_each, settle
+from langgraph_patch.evidence.effects import Effects
 from langgraph_patch.evidence.superstep import Task
 from langgraph_patch.history.findings import Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from langgraph_patch.repairing.effects import one_write_each, settle
 from support.supersteps import ASKS, GO, MORE, Thread, made, news, ran, result, sent
 
 NOT_KEPT = "These effects of the tool call were not kept: "

@@ -106,7 +106,7 @@ def test_a_database_is_opened_read_only_by_the_server(path, saver):
         assert scanned(opened) == [("1", "damaged")]
         opened.conn.execute("SET default_transaction_read_only = off")  # as a function might
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            store.delete_checkpoint(opened, Address("1", "", "x"))
+            store.PostgresStore().delete_checkpoint(opened, Address("1", "", "x"))
         shown = opened.conn.execute
         seen = [shown("SHOW transaction_read_only").fetchone() for _ in opened.list(thread())]
         assert {each["transaction_read_only"] for each in seen} == {"on"}
@@ -325,7 +325,7 @@ def test_checkpoints_that_are_read_at_once_are_those_of_the_saver(opened, path, 
     """Equal tuples, for every kind of thread, whoever opened the connection: a private detail."""
     addresses = filled(saver)
     with open_database(path) if opened else open_saver(path) as own:
-        found = store.read_newest(own, addresses)
+        found = store.PostgresStore().read_newest(own, addresses)
         assert len(found) == len(addresses) > 5
         for address in addresses:
             assert found[address](own) == own.get_tuple(address.config)
@@ -392,7 +392,9 @@ def test_what_cannot_be_read_is_read_alone(path, saver):
         "UPDATE checkpoints SET checkpoint = checkpoint || '{\"v\": 3}' WHERE thread_id = 't3'",
     )
     saver.delete_thread("t4")
-    found = store.read_newest(saver, [*addresses, Address("\udcff"), Address("\x00")])
+    found = store.PostgresStore().read_newest(
+        saver, [*addresses, Address("\udcff"), Address("\x00")]
+    )
     assert {"t3", "t4"}.isdisjoint(address.thread_id for address in found)
     reports = {report.thread_id: report for report in scan_threads(saver)}
     assert reports["t0"].status == "unreadable"
@@ -491,9 +493,9 @@ def test_what_the_server_has_refused_was_not_written(own, cli):
     codes = {"42501": True, "40001": True, "57014": True, "08006": False, "57P01": False}
     codes |= {"40003": False}
     for state, is_undone in codes.items():
-        assert store.is_undone(psycopg.errors.lookup(state)()) == is_undone
-    assert not store.is_undone(psycopg.OperationalError())
-    assert not store.is_undone(KeyboardInterrupt())
+        assert store.PostgresStore().is_undone(psycopg.errors.lookup(state)()) == is_undone
+    assert not store.PostgresStore().is_undone(psycopg.OperationalError())
+    assert not store.PostgresStore().is_undone(KeyboardInterrupt())
 
 
 def test_why_a_connection_failed_is_said(postgres, cli, monkeypatch):

@@ -1,21 +1,10 @@
-"""The kinds of databases of threads: a store is a module that knows one of them.
+"""The kinds of databases of threads: each has a module, with a `Store` that knows one of them.
 
-It has a few functions:
-
-- `open_saver(target, serde, *, write)`: a context manager over a checkpointer that executes
-  nothing of what is stored, and raises a `StoreError` where the database fails;
-- `list_addresses(saver, thread_ids)`: the addresses of the histories of some threads, or of
-  all for None, by thread and namespace; read in pages where the database can list them;
-- `read_newest(saver, addresses)`, of `postgres`: the newest checkpoints of some histories;
-- `undo_problem(saver)` and `is_undone(error)`, of `postgres`: why nothing can be deleted, and
-  whether an error says that nothing was written;
-- `delete_checkpoint(saver, address)`: deletes a checkpoint if it is the newest of its history and
-  has no pending writes, and returns whether it did. Nothing can be written in between;
-- `is_failure(chain)`: whether an error, with its causes, is a failure of the database (True) or of
-  one thread (False); None if it is an error of another driver.
-
-`other` opens nothing, knows any checkpointer, and has a rule for any error. What the threads of
-LangGraph Server do not allow, `server` leaves out.
+`other` has the base, which knows any checkpointer and has a rule for any error. Those of SQLite and
+PostgreSQL query their tables (`tables`). What the threads of LangGraph Server do not allow,
+`server` leaves to the base. What can be opened has `open_saver(target, serde, *, write)`: a context
+manager over a checkpointer that executes nothing of what is stored, and raises a `StoreError` where
+the database fails.
 
 Nothing in a database is executed. By default LangGraph's serializer imports and calls whatever a
 msgpack row names, and a pickle row is code. So the serializer gets an allowlist, and pickles are
@@ -29,7 +18,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from os import PathLike
-from types import ModuleType
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -49,17 +37,25 @@ from langgraph_patch.errors import (
     chain_of,
     is_interrupt,
 )
-from langgraph_patch.threads.stores import other, postgres, server, sqlite
+from langgraph_patch.threads.stores import postgres, server, sqlite
+from langgraph_patch.threads.stores.other import Store
 from langgraph_patch.threads.stores.server import LangGraphServer
-from langgraph_patch.threads.stores.tables import PACKAGES, class_names, is_unchanged
+from langgraph_patch.threads.stores.tables import PACKAGES, TableStore, class_names, is_unchanged
 
-_STORES = (
-    (("http://", "https://"), "LangGraphServer", server),
-    (("postgresql://", "postgres://"), "PostgresSaver", postgres),
-    (("",), "SqliteSaver", sqlite),
-    ((), "BaseCheckpointSaver", other),
+_KINDS = (
+    (("http://", "https://"), server),
+    (("postgresql://", "postgres://"), postgres),
+    (("",), sqlite),
 )
-"""How a target begins that a store opens, the class of a checkpointer that it knows, the store."""
+"""How a target begins, and the module that opens it."""
+
+_STORES = {
+    "LangGraphServer": server.ServerStore(),
+    "PostgresSaver": postgres.PostgresStore(),
+    "SqliteSaver": sqlite.SqliteStore(),
+    "BaseCheckpointSaver": Store(),
+}
+"""The stores, by the class of a checkpointer that each knows."""
 
 
 def open_database(
@@ -121,8 +117,8 @@ def open_database(
             + (" Pass str(path)." if isinstance(target, PathLike) else "")
         )
     used = serde or JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
-    store = next(store for begins, _, store in _STORES if target.startswith(begins))
-    if store is sqlite and not sqlite.is_path(target):
+    kind = next(kind for begins, kind in _KINDS if target.startswith(begins))
+    if kind is sqlite and not sqlite.is_path(target):
         raise ThreadError(
             "This is not a supported database: expected a URI that begins with postgresql:// or "
             "postgres:// (PostgreSQL), or with http:// or https:// (LangGraph Server), or the "
@@ -130,14 +126,14 @@ def open_database(
         )
     limits: dict[str, Any] = {}
     if statement_timeout is not None:
-        if store is not postgres:
+        if kind is not postgres:
             raise OptionError("statement_timeout is for PostgreSQL only.")
         if not isinstance(statement_timeout, timedelta) or statement_timeout <= timedelta(0):
             raise OptionError(
                 f"statement_timeout={quoted(statement_timeout)}: expected a timedelta above 0."
             )
         limits["statement_timeout"] = statement_timeout
-    opened: AbstractContextManager[Any] = store.open_saver(target, used, write=write, **limits)
+    opened: AbstractContextManager[Any] = kind.open_saver(target, used, write=write, **limits)
     return opened
 
 
@@ -194,7 +190,7 @@ def server_of(saver: Any) -> LangGraphServer | None:
     return saver if isinstance(saver, LangGraphServer) else None
 
 
-def store_of(saver: BaseCheckpointSaver[Any]) -> ModuleType:
+def store_of(saver: BaseCheckpointSaver[Any]) -> Store:
     """The store that knows a checkpointer.
 
     Examples:
@@ -206,7 +202,7 @@ def store_of(saver: BaseCheckpointSaver[Any]) -> ModuleType:
     """
     # Packages of others have such classes too: hence the module.
     names = class_names(saver, PACKAGES)
-    return next(store for _, name, store in _STORES if name in names)
+    return next(store for name, store in _STORES.items() if name in names)
 
 
 def quick_saver(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any] | None:
@@ -214,7 +210,7 @@ def quick_saver(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any] | N
 
     They are for the fast check of a history alone.
     """
-    known = store_of(saver) in (postgres, sqlite) and is_unchanged(saver)
+    known = isinstance(store_of(saver), TableStore) and is_unchanged(saver)
     return without_validation(saver) if known else None
 
 
@@ -232,6 +228,6 @@ def check_of_thread(error: Exception) -> None:
     chain = [*chain_of(error)]
     if is_interrupt(error):
         raise KeyboardInterrupt from error
-    said = (store.is_failure(chain) for *_, store in _STORES)
+    said = (store.is_failure(chain) for store in _STORES.values())
     if next(each for each in said if each is not None):
         raise (isinstance(error, EvidenceError) and error.__cause__) or error

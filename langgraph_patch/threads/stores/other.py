@@ -1,4 +1,4 @@
-"""Any other checkpointer: what LangGraph's interface of one can do, and how its errors are read.
+"""Any checkpointer: what LangGraph's interface of one can do, and how its errors are read.
 
 Nothing is known of its database but that interface. It lists checkpoints and not threads, so all
 checkpoints are listed, and it cannot delete one.
@@ -24,26 +24,65 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._text import brief
 from langgraph_patch.errors import ThreadError, chain_of, is_interrupt
 
-# --- threads -----------------------------------------------------------------------------
+Loaders: TypeAlias = dict[Address, storage.Loader]
+"""What loads the newest checkpoint of each of some histories."""
 
 
-def list_addresses(
-    saver: BaseCheckpointSaver[Any], thread_ids: Sequence[str] | None
-) -> Iterator[Address]:
-    """The addresses of all checkpoints that a checkpointer lists, of some threads or of all."""
-    for thread_id in [None] if thread_ids is None else thread_ids:
-        yield from _listed(saver, thread_id)
+class Store:
+    """A kind of database of threads, as far as any checkpointer has one: the base of the others.
+
+    Attributes:
+        batch: How many newest checkpoints are read at once at most.
+    """
+
+    batch = 1
+
+    def list_addresses(self, saver: Any, thread_ids: Sequence[str] | None) -> Iterator[Address]:
+        """The addresses of the histories of some threads, or of all for None."""
+        for thread_id in [None] if thread_ids is None else thread_ids:
+            yield from _listed(saver, thread_id)
+
+    def read_newest(self, saver: Any, addresses: Sequence[Address]) -> Loaders:  # noqa: ARG002 - for others
+        """What loads the newest checkpoints of some histories: those that were read at once."""
+        return {}
+
+    def delete_checkpoint(self, saver: Any, address: Address) -> bool:
+        """Delete a checkpoint if it is the newest of its history and has no pending writes.
+
+        Nothing can be written in between. It returns whether it did.
+        """
+        raise ThreadError(
+            f"{type(saver).__name__} cannot delete single checkpoints, so the repair of thread "
+            f"{address.thread_id!r} cannot be undone: continue from the checkpoint before it, with "
+            f"its checkpoint_id in the config."
+        )
+
+    def undo_problem(self, saver: Any) -> str | None:  # noqa: ARG002 - for others
+        """Why nothing can be deleted; None if nothing speaks against it, or it is not known."""
+        return None
+
+    def is_undone(self, error: BaseException) -> bool:  # noqa: ARG002 - for others
+        """Whether an error of a write says that nothing was written."""
+        return False
+
+    def is_failure(self, chain: Sequence[BaseException]) -> bool | None:
+        """Whether an error, with its causes, is a failure of the database, and not of one thread.
+
+        None if it is an error of another driver.
+        """
+        return _is_failure(chain)
 
 
 def _listed(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:
@@ -57,7 +96,7 @@ def _listed(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Addr
             raise
         if thread_id is not None:  # some want a namespace too; every thread has the root
             return [root] if _exists(saver, root) else []
-        if is_failure([*chain_of(error)]):
+        if _is_failure([*chain_of(error)]):
             error.add_note(f"If {name} cannot list its threads: {_ADVICE}")
             raise
         raise ThreadError(f"{name} cannot list its threads ({brief(error)}). {_ADVICE}") from error
@@ -72,7 +111,7 @@ def _exists(saver: BaseCheckpointSaver[Any], root: Address) -> bool:
     try:
         return saver.get_tuple(root.config) is not None
     except Exception as error:  # any: its report says why it cannot be read
-        if is_interrupt(error) or is_failure([*chain_of(error)]):
+        if is_interrupt(error) or _is_failure([*chain_of(error)]):
             raise
         return True
 
@@ -86,19 +125,10 @@ def _as_read(address: Address) -> Address:
     return Address(address.thread_id, namespace)
 
 
-def delete_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> NoReturn:
-    """Say how to go on without it."""
-    raise ThreadError(
-        f"{type(saver).__name__} cannot delete single checkpoints, so the repair of thread "
-        f"{address.thread_id!r} cannot be undone: continue from the checkpoint before it, with "
-        f"its checkpoint_id in the config."
-    )
-
-
 # --- whose failure an error is -----------------------------------------------------------
 
 
-def is_failure(chain: Sequence[BaseException]) -> bool:
+def _is_failure(chain: Sequence[BaseException]) -> bool:
     """Whether a database failed, whatever its driver is."""
     if any(isinstance(each, ConnectionError | TimeoutError) for each in chain):
         return True

@@ -20,17 +20,22 @@ from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._text import NO_NAME, brief, cut, database_name, may_hold_password
 from langgraph_patch.errors import OptionError, StoreError, ThreadError, chain_of
+from langgraph_patch.threads.stores.other import Loaders
 from langgraph_patch.threads.stores.tables import (
-    Tables,
+    TableStore,
     class_names,
     is_unchanged,
     no_checkpoint,
     not_ordinary,
 )
 
-_TABLES = Tables(
+
+class PostgresStore(TableStore):
+    """The tables of a PostgreSQL database."""
+
+    batch = 64
     # PostgreSQL cannot skip the checkpoints of a history; each step looks for the next one.
-    page="""WITH RECURSIVE page AS (
+    page = """WITH RECURSIVE page AS (
         (SELECT thread_id, checkpoint_ns, 1 AS place FROM checkpoints WHERE {}
         ORDER BY thread_id, checkpoint_ns LIMIT 1)
         UNION ALL SELECT following.*, place + 1 FROM page CROSS JOIN LATERAL (
@@ -38,98 +43,82 @@ _TABLES = Tables(
             WHERE (c.thread_id, c.checkpoint_ns) > (page.thread_id, page.checkpoint_ns)
             ORDER BY c.thread_id, c.checkpoint_ns LIMIT 1
         ) AS following WHERE place < {page}
-    ) SELECT thread_id, checkpoint_ns FROM page ORDER BY place""",
-    named="SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints WHERE thread_id IN ({})",
-    after="(thread_id, checkpoint_ns) > (%s, %s)",
-    odd="",
-    writes="checkpoint_writes",
-    parameter="%s",
-    lock=(
+    ) SELECT thread_id, checkpoint_ns FROM page ORDER BY place"""
+    named = "SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints WHERE thread_id IN ({})"
+    after = "(thread_id, checkpoint_ns) > (%s, %s)"
+    writes = "checkpoint_writes"
+    parameter = "%s"
+    lock = (
         ("SET LOCAL lock_timeout = '1s'",),  # others wait behind whoever waits for a lock
         # Row locks are not enough: LangGraph inserts rows.
         ("LOCK TABLE checkpoints, checkpoint_writes IN SHARE ROW EXCLUSIVE MODE",),
-    ),
-    cursor=storage.postgres_cursor,
-)
-list_addresses = _TABLES.list_addresses
+    )
+    cursor = staticmethod(storage.postgres_cursor)
 
+    def read_newest(self, saver: Any, addresses: Sequence[Address]) -> Loaders:
+        """Read the newest checkpoints of some histories at once.
 
-def read_newest(saver: Any, addresses: Sequence[Address]) -> dict[Address, storage.Loader]:
-    """Read the newest checkpoints of some histories at once.
-
-    One that is not there, or of an old format, is left out: it is then read alone. So are all of a
-    subclass, which may read them otherwise. If the statement takes too long, or one of them is the
-    reason that it fails, two halves are read.
-
-    Args:
-        saver: The checkpointer.
-        addresses: The histories.
-
-    Returns:
-        What loads each checkpoint.
-    """
-    if not is_unchanged(saver):
-        return {}
-    try:
-        return storage.newest_of_postgres(saver, addresses)
-    except Exception as error:  # of a driver that may not be installed
-        if is_failure([*chain_of(error)]):
-            raise
-    if len(addresses) == 1:
-        return {}
-    middle = len(addresses) // 2
-    return {**read_newest(saver, addresses[:middle]), **read_newest(saver, addresses[middle:])}
-
-
-def delete_checkpoint(saver: Any, address: Address) -> bool:
-    """Delete a checkpoint; where another writer's lock is in the way, try again."""
-    for seconds in _PAUSES:
+        One that is not there, or of an old format, is left out: it is then read alone. So are all
+        of a subclass, which may read them otherwise. If the statement takes too long, or one of
+        them is the reason that it fails, two halves are read.
+        """
+        if not is_unchanged(saver):
+            return {}
         try:
-            return _TABLES.delete_checkpoint(saver, address)
+            return storage.newest_of_postgres(saver, addresses)
         except Exception as error:  # of a driver that may not be installed
-            if "LockNotAvailable" not in class_names(error, "psycopg"):
+            if self.is_failure([*chain_of(error)]):
                 raise
-        time.sleep(seconds)
-    return _TABLES.delete_checkpoint(saver, address)
+        if len(addresses) == 1:
+            return {}
+        middle = len(addresses) // 2
+        first, second = addresses[:middle], addresses[middle:]
+        return self.read_newest(saver, first) | self.read_newest(saver, second)
+
+    def delete_checkpoint(self, saver: Any, address: Address) -> bool:
+        """Delete a checkpoint; where another writer's lock is in the way, try again."""
+        for seconds in _PAUSES:
+            try:
+                return super().delete_checkpoint(saver, address)
+            except Exception as error:  # of a driver that may not be installed
+                if "LockNotAvailable" not in class_names(error, "psycopg"):
+                    raise
+            time.sleep(seconds)
+        return super().delete_checkpoint(saver, address)
+
+    def undo_problem(self, saver: Any) -> str | None:
+        """Why no repair can be undone; None if nothing speaks against it, or it is not known."""
+        if not is_unchanged(saver):
+            return None
+        with storage.postgres_cursor(saver) as cursor:
+            may_delete = [*cursor.execute(_MAY_DELETE)]
+        if may_delete:
+            return None
+        return f"{_DATABASE}: the user may not DELETE in the table 'checkpoints', as an undo does"
+
+    def is_undone(self, error: BaseException) -> bool:
+        """Whether the server has said that a statement failed, so that its transaction did nothing.
+
+        A connection that is lost, or a server that goes down, may have committed it before.
+        """
+        code = getattr(error, "sqlstate", None) if class_names(error, "psycopg") else None
+        return isinstance(code, str) and not code.startswith(_MAYBE_DONE)
+
+    def is_failure(self, chain: Sequence[BaseException]) -> bool | None:
+        """Whether the database failed, and not a query about one thread."""
+        own = [names for each in chain if (names := class_names(each, "psycopg"))]
+        is_own = any(names & _FAILURES and not names & _OF_ONE_THREAD for names in own)
+        return is_own if own else None
 
 
 _PAUSES = (0.1, 0.5, 1.0, 2.0)
 """The seconds before a deletion is tried again."""
 
-
-def undo_problem(saver: Any) -> str | None:
-    """Why no repair can be undone; None if nothing speaks against it, or it is not known."""
-    if not is_unchanged(saver):
-        return None
-    with storage.postgres_cursor(saver) as cursor:
-        may_delete = [*cursor.execute(_MAY_DELETE)]
-    if may_delete:
-        return None
-    return f"{_DATABASE}: the user may not DELETE in the table 'checkpoints', as an undo does"
-
-
 _MAY_DELETE = """SELECT 1 WHERE pg_catalog.has_table_privilege(
     pg_catalog.to_regclass('checkpoints'), 'DELETE')"""
 
-
-def is_undone(error: BaseException) -> bool:
-    """Whether the server has said that a statement failed, so that its transaction did nothing.
-
-    A connection that is lost, or a server that goes down, may have committed it before.
-    """
-    code = getattr(error, "sqlstate", None) if class_names(error, "psycopg") else None
-    return isinstance(code, str) and not code.startswith(_MAYBE_DONE)
-
-
 _MAYBE_DONE = ("08", "57P", "40003")
 """How the SQLSTATEs begin of a connection, of a shutdown, and of "completion unknown"."""
-
-
-def is_failure(chain: Sequence[BaseException]) -> bool | None:
-    """Whether the database failed, and not a query about one thread."""
-    own = [names for each in chain if (names := class_names(each, "psycopg"))]
-    return any(names & _FAILURES and not names & _OF_ONE_THREAD for names in own) if own else None
-
 
 _FAILURES = {
     *("OperationalError", "InterfaceError", "ProgrammingError"),

@@ -37,6 +37,7 @@ from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._text import brief, cut, short
 from langgraph_patch.errors import OptionError, StoreError, ThreadError
+from langgraph_patch.threads.stores.other import Store
 
 _PAGE = 100
 """How many threads are asked for at once."""
@@ -55,14 +56,16 @@ READ_ONLY = (
 )
 
 
-def list_addresses(saver: LangGraphServer, thread_ids: Sequence[str] | None) -> Iterator[Address]:
-    """The roots of some threads, or of all; its report tells if there is no such thread."""
-    return map(Address, saver.thread_ids() if thread_ids is None else thread_ids)
+class ServerStore(Store):
+    """The threads of a LangGraph Server."""
 
+    def list_addresses(self, saver: Any, thread_ids: Sequence[str] | None) -> Iterator[Address]:
+        """The roots of some threads, or of all; its report tells if there is no such thread."""
+        return map(Address, saver.thread_ids() if thread_ids is None else thread_ids)
 
-def is_failure(chain: Sequence[BaseException]) -> bool | None:
-    """Whether every other request would fail too."""
-    return True if any(isinstance(each, StoreError) for each in chain) else None
+    def is_failure(self, chain: Sequence[BaseException]) -> bool | None:
+        """Whether every other request would fail too."""
+        return True if any(isinstance(each, StoreError) for each in chain) else None
 
 
 # --- opening -----------------------------------------------------------------------------

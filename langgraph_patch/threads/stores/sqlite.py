@@ -16,41 +16,45 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_patch._text import quoted, short
 from langgraph_patch.errors import StoreError, ThreadError
-from langgraph_patch.threads.stores.tables import Tables, class_names, no_checkpoint, not_ordinary
+from langgraph_patch.threads.stores.tables import (
+    TableStore,
+    class_names,
+    no_checkpoint,
+    not_ordinary,
+)
 
-_TABLES = Tables(
+
+class SqliteStore(TableStore):
+    """The tables of a SQLite file; one statement is a transaction."""
+
     # As bytes: SQLite stores any bytes as text. What is no text comes behind all texts.
-    page="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
+    page = """SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
         SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
         WHERE typeof(thread_id) = 'text' AND typeof(checkpoint_ns) = 'text' AND {}
         ORDER BY thread_id, checkpoint_ns LIMIT {page}
-    )""",
-    odd="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
+    )"""
+    odd = """SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
         SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
         WHERE typeof(thread_id) <> 'text' OR typeof(checkpoint_ns) <> 'text'
-    )""",
-    named="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
+    )"""
+    named = """SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
         SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints WHERE thread_id IN ({})
-    )""",
-    after="(thread_id, checkpoint_ns) > (CAST(? AS TEXT), CAST(? AS TEXT))",
-    writes="writes",
-    parameter="?",
-    lock=(),  # one statement is a transaction
-    cursor=methodcaller("cursor"),
-)
-list_addresses, delete_checkpoint = _TABLES.list_addresses, _TABLES.delete_checkpoint
+    )"""
+    after = "(thread_id, checkpoint_ns) > (CAST(? AS TEXT), CAST(? AS TEXT))"
+    writes = "writes"
+    parameter = "?"
+    cursor = methodcaller("cursor")
+
+    def is_failure(self, chain: Sequence[BaseException]) -> bool | None:
+        """Whether the file cannot be read: locked, full, no database. Rows may be odd."""
+        own = [each for each in chain if class_names(each, "sqlite3")]
+        return any(map(_is_of_file, own)) if own else None
 
 
 def is_path(target: str) -> bool:
     """Whether a target is one: what has the form of a URI and is no file may hold a password."""
     is_uri = re.search(r"://|^\w+:/|@.*[:/]|password\s*=", target, re.IGNORECASE)
     return not is_uri or os.path.exists(target)  # noqa: PTH110 - never raises
-
-
-def is_failure(chain: Sequence[BaseException]) -> bool | None:
-    """Whether the file cannot be read: locked, full, no database. Rows of one thread may be odd."""
-    own = [each for each in chain if class_names(each, "sqlite3")]
-    return any(map(_is_of_file, own)) if own else None
 
 
 def _is_of_file(error: BaseException) -> bool:

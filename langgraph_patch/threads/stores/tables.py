@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch.errors import ThreadError
+from langgraph_patch.threads.stores.other import Store
 
 _PAGE = 2_000
 """How many histories are listed by one statement, which takes about 20 ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class TableStore(Store):
     """How the tables of one kind of database are queried.
 
     Attributes:
@@ -37,10 +36,10 @@ class Tables:
     page: str
     named: str
     after: str
-    odd: str
+    odd = ""
     writes: str
     parameter: str
-    lock: Sequence[tuple[str]]
+    lock: Sequence[tuple[str]] = ()
     cursor: Callable[[Any], Any]
 
     def list_addresses(self, saver: Any, thread_ids: Sequence[str] | None) -> Iterator[Address]:

@@ -13,10 +13,10 @@ from langgraph_patch import DanglingCall, is_placeholder
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import OptionError
-from langgraph_patch.evidence.reconcile import check_reconcile, reconcile_calls
 from langgraph_patch.history.findings import CAUSES
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from langgraph_patch.repairing.reconcile import check_reconcile, reconcile_calls
 from langgraph_patch.repairing.repairer import Repairer
 
 KEY = (0, 1)
