@@ -19,7 +19,7 @@ from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.asking.ask import ask
 from langgraph_patch.asking.attempts import Attempts
 from langgraph_patch.asking.guard import TruncationGuard
-from langgraph_patch.asking.request import Histories, KnownModel, Request
+from langgraph_patch.asking.request import Histories, Request
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.changes import Patch, joined
 from langgraph_patch.history.comparing import are_identical
@@ -216,9 +216,7 @@ class PatchToolCallsMiddleware(_Base):
         if response.structured_response is not None:
             own.append(("structured_response", response.structured_response))
         repairs = [(self._repairer, repair)]
-        writes, _ = yield from write_repairs(
-            repairs, own, run, shown=run.channels, others_follow=True
-        )
+        writes = yield from write_repairs(repairs, own, run, shown=run.channels, others_follow=True)
         if key in writes:
             run.write_first(key, writes.pop(key))
         return ExtendedModelResponse(response, Command(update=writes)) if writes else response
@@ -260,9 +258,9 @@ class _AgentRequest(Request):
     handler: Callable[[ModelRequest[Any]], Any]
 
     @property
-    def known_model(self) -> KnownModel | None:
+    def asks(self) -> tuple[object, ...]:
         """The model of the request; a middleware further in may take another one."""
-        return KnownModel.of(self.asked.model, self.asked.model_settings)
+        return self.asked.model, self.asked.model_settings
 
     @property
     def returns_all(self) -> bool:

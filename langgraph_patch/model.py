@@ -33,7 +33,7 @@ from langgraph_patch._text import short
 from langgraph_patch.asking.ask import answered, ask
 from langgraph_patch.asking.attempts import Attempts
 from langgraph_patch.asking.guard import TruncationGuard
-from langgraph_patch.asking.request import Histories, KnownModel, Request
+from langgraph_patch.asking.request import Histories, Request
 from langgraph_patch.errors import ModelError, OptionError
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.messages import messages_or_none
@@ -257,9 +257,9 @@ class _ModelRequest(Request):
     is_streamed: bool = False
 
     @property
-    def known_model(self) -> KnownModel | None:
+    def asks(self) -> tuple[object, ...]:
         """The model."""
-        return KnownModel.of(self.model, self.kwargs)
+        return self.model, self.kwargs
 
     @property
     def options(self) -> Iterable[object]:

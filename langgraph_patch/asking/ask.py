@@ -130,18 +130,20 @@ def _next_form(
     """
     failed: BaseException | None = error
     carried = carried_by(error)
-    if guard is None or all(any(each is own for own in guard.own_errors) for each in carried):
+    is_own = guard is None or _are_among(carried, guard.own_errors)
+    if is_own:
         for each in (error, *carried):
             without_notes(each)
-    if may_be_sent_again(error, guard):
+    if is_own and may_be_sent_again(error, carried, guard):
         failed = yield from attempts.after(error, guard)
     elif guard is not None and not isinstance(error, PatchError | GraphBubbleUp):
-        if _is_of_application(error, guard):
+        is_of_application = not _are_among(carried, guard.errors)
+        if is_of_application:
             failed = attempts.misled(guard, error)
         if failed is error and attempts.first.has_history:
-            _note_own_error(error, guard, attempts.first.run)
+            _note_own_error(error, guard, attempts.first.run, is_of_application=is_of_application)
     if failed is not None and (around := in_charge()) is not None:
-        around.passed_on += carried_by(failed)
+        around.passed_on += carried if failed is error else carried_by(failed)
     return failed
 
 
@@ -206,41 +208,37 @@ def _refusal_in(message: BaseMessage | None, guard: TruncationGuard) -> BaseExce
 # --- whether it may be sent again ----------------------------------------------------------------
 
 
-def may_be_sent_again(error: BaseException, guard: TruncationGuard | None) -> bool:
+def may_be_sent_again(
+    error: BaseException, carried: Sequence[BaseException], guard: TruncationGuard | None
+) -> bool:
     """Whether a request may be sent again after an error; the points 1 to 3 of the table.
+
+    With fallbacks the first error is raised, and the refusal may be one that came later.
 
     Args:
         error: What left the node, the middleware or the model.
+        carried: The errors that it carries; nobody nearer to the model has looked at one of them.
         guard: The guard of what was sent. None if it had none: no code of the application ran.
     """
     if guard is None:
         return is_refusal(error)
-    own = _first_own_error(error, guard)
-    return own is not None and _has_refusal(guard.errors[own:], guard) and guard.only_failed
+    places = (i for i, own in enumerate(guard.errors) if any(own is each for each in carried))
+    later = guard.errors[min(places, default=len(guard.errors)) :]
+    return _has_refusal(later, guard) and guard.only_failed
 
 
 def _has_refusal(errors: Iterable[BaseException], guard: TruncationGuard) -> bool:
     return any(is_refusal(error, guard.errors) for error in errors)
 
 
-def _first_own_error(error: BaseException, guard: TruncationGuard) -> int | None:
-    """The place among the errors of model runs from which on an error carries them alone.
-
-    None if it carries anything else, or what someone nearer to the model has looked at. With
-    fallbacks the first error is raised, and the refusal may be one that came later.
-    """
-    carried = carried_by(error)
-    places = [i for i, own in enumerate(guard.errors) if any(own is each for each in carried)]
-    is_own = all(any(each is own for own in guard.own_errors) for each in carried)
-    return min(places, default=None) if is_own else None
+def _are_among(some: Iterable[object], others: Sequence[object]) -> bool:
+    """Whether each of some objects is one of the others."""
+    return all(any(each is other for other in others) for each in some)
 
 
-def _is_of_application(error: BaseException, guard: TruncationGuard) -> bool:
-    """Whether the application made an error: no model below raised it."""
-    return not all(any(each is own for own in guard.errors) for each in carried_by(error))
-
-
-def _note_own_error(error: BaseException, guard: TruncationGuard, run: Run) -> None:
+def _note_own_error(
+    error: BaseException, guard: TruncationGuard, run: Run, *, is_of_application: bool
+) -> None:
     """Say on an error why a refusal is not repaired: it came before the error, or is too late."""
     if guard.answered_last or not _has_refusal(guard.own_errors, guard):
         return
@@ -248,7 +246,7 @@ def _note_own_error(error: BaseException, guard: TruncationGuard, run: Run) -> N
         f"the provider of a model of the node {run.node!r} refused the history of thread "
         f"{run.thread_id!r}"
     )
-    if _is_of_application(error, guard):
+    if is_of_application:
         note(
             error,
             f"{refused}, and this error came in its place, so the history is not repaired. "

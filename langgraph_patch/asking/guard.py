@@ -34,16 +34,16 @@ from langchain_core.tracers.context import register_configure_hook
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IORequest
-from langgraph_patch.asking.unfinished import Unfinished
-from langgraph_patch.errors import UnfinishedError
-from langgraph_patch.history.fields import text_of
-from langgraph_patch.history.streamed_calls import (
+from langgraph_patch.asking.streamed_calls import (
     StreamedCall,
     StreamedCalls,
     drop_truncated,
     is_unusable,
     refuse_truncated,
 )
+from langgraph_patch.asking.unfinished import Unfinished
+from langgraph_patch.errors import UnfinishedError
+from langgraph_patch.history.fields import text_of
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

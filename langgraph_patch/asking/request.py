@@ -69,9 +69,14 @@ class Request(ABC):
         return True
 
     @property
+    def asks(self) -> tuple[object, ...]:
+        """The runnable that it asks and its options; none if it is not known before it is sent."""
+        return (None,)
+
+    @property
     def known_model(self) -> KnownModel | None:
         """The model that it asks; None if that is not known before it is sent."""
-        return None
+        return KnownModel.of(*self.asks)
 
     @property
     def options(self) -> Iterable[object]:

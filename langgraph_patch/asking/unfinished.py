@@ -16,8 +16,8 @@ from langchain_core.messages.utils import message_chunk_to_message
 from langgraph.types import Command, Overwrite, Send
 
 from langgraph_patch._langgraph.graphs import sent_call
+from langgraph_patch.asking.streamed_calls import StreamedCall
 from langgraph_patch.history.comparing import are_identical
-from langgraph_patch.history.streamed_calls import StreamedCall
 from langgraph_patch.repairing.writing import replace_values, values_in
 
 _DEEPEST = 50

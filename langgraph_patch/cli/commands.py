@@ -31,12 +31,11 @@ from langgraph_patch._text import brief, database_name, quoted, short
 from langgraph_patch.cli import output
 from langgraph_patch.errors import OptionError, PatchError, ThreadError
 from langgraph_patch.history.changes import json_value
+from langgraph_patch.threads import ThreadRepair, ThreadReport
 from langgraph_patch.threads.read import Selection, StoredHistory
-from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.scan import scan_selected
 from langgraph_patch.threads.stores import check_of_thread, checked_saver, open_database, store_of
 from langgraph_patch.threads.undo import find_repairs
-from langgraph_patch.view import counted
 
 # --- the database ------------------------------------------------------------------------
 
@@ -290,7 +289,7 @@ def _is_confirmed(options: Namespace, plans: output.Counts, what: str) -> bool:
     """Whether the user wants to write what is planned; with the causes, and the database's name."""
     if not (count := plans.states["planned"]):
         return True
-    question = f"{what.format(counted(count, 'repair*'))} {database_name(options.database)}"
+    question = f"{what.format(view.counted(count, 'repair*'))} {database_name(options.database)}"
     if kinds := output.kinds_in_words(plans):
         question += f" ({kinds})"
     if sys.stdin is None or not sys.stdin.isatty():

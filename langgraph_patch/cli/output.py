@@ -31,8 +31,8 @@ from langgraph_patch._text import database_name, may_hold_password, one_line, sa
 from langgraph_patch.errors import OptionError, chain_of
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.findings import CAUSES
+from langgraph_patch.threads import ThreadRepair, ThreadReport
 from langgraph_patch.threads.repair import STOPPED_RUN, WRITTEN
-from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 
 _T = TypeVar("_T")
 

@@ -34,9 +34,8 @@ from langgraph.types import Send
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import runs_after_model, starts_no_tool
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
-from langgraph_patch.evidence.window import Sighting, Window, called_in
+from langgraph_patch.evidence.window import Sighting, Window, called_in, is_version
 from langgraph_patch.history.calls import Call, read_calls
-from langgraph_patch.history.comparing import is_version
 from langgraph_patch.history.findings import Finding
 
 _T = TypeVar("_T")

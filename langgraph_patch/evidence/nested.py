@@ -18,9 +18,8 @@ from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.judge import JudgedCall
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real
-from langgraph_patch.evidence.window import Reader, Window, called_in, open_in_turn
+from langgraph_patch.evidence.window import Reader, Window, called_in, is_version, open_in_turn
 from langgraph_patch.history.calls import Call, read_calls
-from langgraph_patch.history.comparing import is_version
 from langgraph_patch.history.findings import Finding
 from langgraph_patch.history.texts import shortened
 

@@ -19,8 +19,8 @@ from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.nested import graphs_below, without
 from langgraph_patch.evidence.superstep import Superstep, Task
-from langgraph_patch.evidence.window import Reader, open_in_turn
-from langgraph_patch.history.comparing import is_equal, is_version
+from langgraph_patch.evidence.window import Reader, is_version, open_in_turn
+from langgraph_patch.history.comparing import is_equal
 from langgraph_patch.history.fields import digest_of
 
 

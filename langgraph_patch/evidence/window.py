@@ -26,7 +26,7 @@ from langgraph_patch._text import quoted
 from langgraph_patch.errors import EvidenceError, MessagesError
 from langgraph_patch.evidence.superstep import Superstep, Task, fold, superstep_of
 from langgraph_patch.history.calls import UNFINISHED, Call, read_calls
-from langgraph_patch.history.comparing import is_version
+from langgraph_patch.history.comparing import is_equal
 from langgraph_patch.history.fields import corrected
 from langgraph_patch.history.messages import as_messages
 
@@ -188,6 +188,15 @@ def all_of(saver: BaseCheckpointSaver[Any], address: Address) -> IORequest:
 
 
 # --- the window of a message ------------------------------------------------------------------
+
+
+def is_version(stored: BaseMessage, message: BaseMessage) -> bool:
+    """Whether a stored message is `message`, as it is now or as it was before an edit."""
+    if stored.id is not None and message.id is not None:
+        return stored.id == message.id
+    # A write may be older than the id that the reducer gave its message.
+    same_type = type(stored) is type(message)
+    return same_type and is_equal(stored.model_copy(update={"id": message.id}), message)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,7 +44,6 @@ from langgraph_patch.repairing.writing import (
     NodeOutput,
     get_value,
     messages_in,
-    new_messages,
     replace_values,
     stream_results,
 )
@@ -263,8 +262,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             if can_write and key in self.keys and output.says_more(key, patch.before)
             if are_identical(patch.before, run.values([key]).get(key))
         ]
-        writes, shown = yield from write_repairs(repairs, output.writes, run, shown=self._shown)
-        stream_results(run, chain.from_iterable(map(new_messages, shown)))
+        writes = yield from write_repairs(repairs, output.writes, run, shown=self._shown)
         unwritten = {key: patch for key, patch in patches.items() if key not in writes}
         for _, patch in sorted(unwritten.items()):
             logger.debug("repaired the input of the node %r: %s", run.node, patch)
@@ -274,8 +272,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         sent = {key: patch.messages for key, patch in unwritten.items()}
         before = {key: patch.before for key, patch in unwritten.items()}
         output = NodeOutput(output.with_stored(sent, before))
-        added = {message.id for patch in unwritten.values() for message in new_messages(patch)}
-        return output.without_removals_of(added)
+        return output.without_removals_of(unwritten.values())
 
 
 _UNPATCHED = (

@@ -1,9 +1,9 @@
-"""Compare messages. Two may be the same in three ways, and each of them is asked for.
+"""Compare messages. Two may be the same in several ways, and each of them is asked for.
 
 - The very same objects (`are_identical`): a repair of one history may be written for another one.
   It costs nothing, so the model nodes of healthy runs may ask.
-- The same message at two times (`is_version`): checkpoints have it before and after an edit, and
-  before and after a reducer gave it an id.
+- The same message at two times (`evidence.window.is_version`): checkpoints have it before and after
+  an edit, and before and after a reducer gave it an id.
 - Equal contents, as a checkpoint stores them (`are_equal`): what a database returned is what was
   written.
 """
@@ -22,15 +22,6 @@ def are_identical(some: Sequence[Any] | None, others: Sequence[Any] | None) -> b
     """Whether two histories consist of the same objects in the same order."""
     some, others = some or (), others or ()
     return len(some) == len(others) and all(map(is_, some, others))
-
-
-def is_version(stored: BaseMessage, message: BaseMessage) -> bool:
-    """Whether a stored message is `message`, as it is now or as it was before an edit."""
-    if stored.id is not None and message.id is not None:
-        return stored.id == message.id
-    # A write may be older than the id that the reducer gave its message.
-    same_type = type(stored) is type(message)
-    return same_type and is_equal(stored.model_copy(update={"id": message.id}), message)
 
 
 def is_equal(some: object, other: object) -> bool:

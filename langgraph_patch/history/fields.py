@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -213,31 +212,6 @@ def text_block(text: str) -> Block:
 def is_v1(message: BaseMessage) -> bool:
     """Whether integrations read the content as LangChain's v1 blocks: a text would be an error."""
     return message.response_metadata.get("output_version") == "v1"
-
-
-def as_one(messages: Sequence[BaseMessage], between: str = "\n") -> BaseMessage:
-    """Messages of one role as one, with the id of the first.
-
-    Where their names differ, it has none, and each part says whose it is.
-
-    Args:
-        messages: The messages; they are not changed.
-        between: What stands between their texts. Default: a line break.
-    """
-    names = {message.name or None for message in messages}
-    content = list[Any]()
-    for message in messages:
-        own = [block.stored for block in blocks_of(message)]
-        if len(names) > 1:
-            speaker = re.sub(r"[\s\[\]]+", " ", message.name or "").strip() or "no name"
-            first = own.pop(0) if own and isinstance(own[0], str) else ""
-            own.insert(0, f"[{speaker}]: {first}")
-        content += own
-    whole: Any = [text_block(each).stored if isinstance(each, str) else each for each in content]
-    if all(isinstance(message.content, str) for message in messages):
-        whole = between.join(content)
-    name = None if len(names) > 1 else messages[0].name
-    return messages[0].model_copy(update={"content": whole, "name": name})
 
 
 def with_text(message: BaseMessage, content: Any, text: str) -> Any:

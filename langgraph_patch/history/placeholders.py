@@ -129,15 +129,6 @@ def marked(message: ToolMessage, marker: Mapping[str, Any], **update: Any) -> To
     return message.model_copy(update={**update, "additional_kwargs": extra})
 
 
-def is_settled(message: BaseMessage) -> bool:
-    """Whether a placeholder of this package states a cause that is known, and asks for no search.
-
-    What a search without records leaves (`recover=False`, a checkpointer that fails) is unknown.
-    """
-    is_known = is_placeholder(message) and _marker_of(message)["cause"] != "unknown"
-    return is_known and look_again_from(message) is None
-
-
 def differ_in_marker_only(before: BaseMessage | None, after: BaseMessage | None) -> bool:
     """Whether two tool messages are equal but for their markers."""
     if not (isinstance(before, ToolMessage) and isinstance(after, ToolMessage)):
@@ -202,3 +193,16 @@ def is_synthetic(message: BaseMessage, *, human_follows: bool = False) -> bool:
         return True
     is_foreign = isinstance(message.content, str) and _FOREIGN_TEXTS.match(message.content)
     return bool(is_foreign) or is_client_fake(message, human_follows=human_follows)
+
+
+def is_searched(message: BaseMessage) -> bool:
+    """Whether a repair searches for the result in whose place a placeholder is.
+
+    Not if it is of this package, states a cause that is known, and asks for no search. What a
+    search without records leaves (`recover=False`, a checkpointer that fails) is unknown.
+    """
+    # `isinstance` of a message takes longer than its `type`.
+    if message.type != "tool" or not is_synthetic(message, human_follows=True):
+        return False
+    is_known = is_placeholder(message) and _marker_of(message)["cause"] != "unknown"
+    return not is_known or look_again_from(message) is not None

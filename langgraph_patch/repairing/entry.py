@@ -16,7 +16,6 @@ import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, NoReturn, TypedDict
 
 from langchain_core.messages import BaseMessage
@@ -40,7 +39,6 @@ from langgraph_patch.repairing.writing import (
     history_after,
     messages_in,
     new_messages,
-    stream_results,
     unknown_key_error,
     whole_write,
 )
@@ -75,9 +73,7 @@ class RepairNode(GeneratorRunnable):
             if history and (repair := (yield from self._repair(repairer, history, run))):
                 repairs.append((repairer, repair))
         shown = self._graph.output_keys if self._graph else run.channels
-        update, patches = yield from write_repairs(repairs, [], run, shown=shown)
-        stream_results(run, chain.from_iterable(map(new_messages, patches)))
-        return update or None
+        return (yield from write_repairs(repairs, [], run, shown=shown)) or None
 
     def _repair(
         self, repairer: Repairer, history: list[BaseMessage], run: Run

@@ -10,6 +10,7 @@ import inspect
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
@@ -31,7 +32,14 @@ from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import dangling_calls, patch_reading
 from langgraph_patch.repairing.effects import one_write_each, settle, with_unchanged_deltas
 from langgraph_patch.repairing.reconcile import Lookup, check_reconcile, reconcile_calls
-from langgraph_patch.repairing.writing import first_writes, open_calls, show_repairs, whole_write
+from langgraph_patch.repairing.writing import (
+    first_writes,
+    new_messages,
+    open_calls,
+    show_repairs,
+    stream_results,
+    whole_write,
+)
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -300,7 +308,7 @@ def write_repairs(
     *,
     shown: Collection[str],
     others_follow: bool = False,
-) -> IOGenerator[tuple[dict[str, Any], list[Patch]]]:
+) -> IOGenerator[dict[str, Any]]:
     """Make the state update that writes repairs, report them, and show clients what is new.
 
     Args:
@@ -309,11 +317,12 @@ def write_repairs(
         run: The run of the node, which is alone in its superstep.
         shown: The keys of the output schema of the graph: those that the `updates` chunk has.
         others_follow: Whether others return more for the node: the histories are then written
-            before everything else (`Run.write_first`). Default: False.
+            before everything else (`Run.write_first`), and the caller has streamed the new results.
+            Default: False.
 
     Returns:
-        The histories, each with what the node itself adds to it, with the state keys that are
-        restored; and the repairs that are written.
+        The histories that are written, each with what the node itself adds to it, with the state
+        keys that are restored.
     """
     channels, own = run.channels, [*run.written, *own]
     patches: dict[str, Patch] = {}
@@ -339,4 +348,6 @@ def write_repairs(
         restored = {**one_write_each(channels, repair.restored), **restored}
     if patches:
         show_repairs(run, new, [*own, *restored.items()], shown)
-    return {**restored, **writes}, list(patches.values())
+    if not others_follow:
+        stream_results(run, chain.from_iterable(map(new_messages, patches.values())))
+    return {**restored, **writes}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from functools import cache
 from typing import Any
@@ -242,8 +242,9 @@ class NodeOutput:
             return self.with_values(writes)
         return [*self._parts, Command(update=dict(writes))] if self._parts else dict(writes)
 
-    def without_removals_of(self, ids: Collection[str | None]) -> Any:
-        """The output without the removal of these messages, which LangGraph would refuse."""
+    def without_removals_of(self, patches: Iterable[Patch]) -> Any:
+        """The output without the removal of what patches add, which LangGraph would refuse."""
+        ids = {message.id for patch in patches for message in new_messages(patch)}
 
         def change(_: str, value: Any) -> Any:
             kept = [m for m in listed(value) if not (isinstance(m, RemoveMessage) and m.id in ids)]

@@ -17,10 +17,10 @@ from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_call
 
 from langgraph_patch._text import short
+from langgraph_patch.asking.streamed_calls import REASON_KEYS, group_call_chunks
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.calls import complete_args
 from langgraph_patch.history.fields import CALL_BLOCKS, Block, blocks_of, digest_of
-from langgraph_patch.history.streamed_calls import REASON_KEYS, group_call_chunks
 from langgraph_patch.streaming.streams import open_stream
 
 UNFINISHED_KEY: Final = "langgraph_patch_unfinished"

@@ -29,7 +29,7 @@ from langgraph_patch.history.patch import (
     patch_messages,
     read_if_damaged,
 )
-from langgraph_patch.history.placeholders import is_settled, is_synthetic
+from langgraph_patch.history.placeholders import is_searched
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.repairing.repairer import Repairer
@@ -195,7 +195,7 @@ def _report(
 def _is_healthy(saved: CheckpointTuple, messages_key: str) -> bool:
     """Whether a checkpoint is healthy for certain: nothing is pending, open or to be searched."""
     messages: Any = saved.checkpoint["channel_values"].get(messages_key)
-    return not saved.pending_writes and is_valid(messages) and not _is_searched(messages)
+    return not saved.pending_writes and is_valid(messages) and not any(map(is_searched, messages))
 
 
 def _with_status(
@@ -293,15 +293,6 @@ def _started_once(stored: StoredHistory, messages: list[BaseMessage]) -> str | N
 def _read(messages: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
     """A history that a repair may change: it has a defect, or a placeholder to search for."""
     reading = read_if_damaged(messages, leaves_open=leaves_open)
-    if reading is None and _is_searched(messages):
+    if reading is None and any(map(is_searched, messages)):
         return read_history(messages, leaves_open=leaves_open)
     return reading
-
-
-def _is_searched(messages: list[BaseMessage]) -> bool:
-    """Whether a history has a placeholder for which a repair searches."""
-    # `isinstance` of a message takes longer than its `type`.
-    return any(
-        m.type == "tool" and is_synthetic(m, human_follows=True) and not is_settled(m)
-        for m in messages
-    )

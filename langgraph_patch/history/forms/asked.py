@@ -32,9 +32,9 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch.history.changes import Change, Patch, change_of, joined, patch_of
-from langgraph_patch.history.fields import Block, as_one, blocks_of, text_block, text_of
+from langgraph_patch.history.fields import Block, blocks_of, text_block, text_of
 from langgraph_patch.history.forms.phrases import OF_MEDIA, matters_in
-from langgraph_patch.history.forms.whole import NO_TEXT
+from langgraph_patch.history.forms.whole import NO_TEXT, as_one
 
 Take = Literal["named", "newest", "all"]
 """Which media are taken, as one after the other is tried.

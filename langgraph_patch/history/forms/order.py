@@ -128,19 +128,19 @@ class _How(NamedTuple):
 
     def form(self, starts: Mapping[str, Patch], among: Mapping[str, int] | None = None) -> Form:
         """The form; `among` says for each history how many of its first media may be taken."""
-        stored, sent = {**starts}, dict[str, Patch]()
-        for key, patch in starts.items():
+        stored, sent = dict[str, Patch](), dict[str, Patch]()
+        for key, start in starts.items():
+            found = start
             if self.refusal is not None:
-                stored[key] = joined(patch, repair_refused(patch.messages, self.refusal))
-            sent[key] = stored[key]
+                found = joined(found, repair_refused(found.messages, self.refusal))
+            stored[key] = found
             if self.tools is not None:
-                before = sent[key].messages
-                plain = plain_form(before, self.tools, keeps_ids=self.keeps_ids)
-                sent[key] = joined(sent[key], plain)
+                plain = plain_form(found.messages, self.tools, keeps_ids=self.keeps_ids)
+                found = joined(found, plain)
             if self.take is not None:
-                before, most = sent[key].messages, (among or {}).get(key)
-                asked = asked_form(before, self.refusal or "", self.take, most)
-                sent[key] = joined(sent[key], asked)
+                most, refusal = (among or {}).get(key), self.refusal or ""
+                found = joined(found, asked_form(found.messages, refusal, self.take, most))
+            sent[key] = found
         return Form(starts, {key: patch for key, patch in stored.items() if patch}, sent, self)
 
 

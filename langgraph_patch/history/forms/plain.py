@@ -21,14 +21,13 @@ from langgraph_patch.history.fields import (
     CUSTOM_OUTPUT,
     UNKNOWN_TOOL,
     Block,
-    as_one,
     blocks_of,
     dicts,
     digest_of,
     is_v1,
     text_of,
 )
-from langgraph_patch.history.forms.whole import repair_refused, tool_name_of
+from langgraph_patch.history.forms.whole import as_one, repair_refused, tool_name_of
 from langgraph_patch.history.pairing import PairedCall
 from langgraph_patch.history.patch import patch_messages
 from langgraph_patch.history.reading import Reading, read_history

@@ -3,13 +3,13 @@
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 
-from langgraph_patch.history.calls import STOPPED
-from langgraph_patch.history.streamed_calls import (
+from langgraph_patch.asking.streamed_calls import (
     StreamedCalls,
     drop_truncated,
     is_unusable,
     refuse_truncated,
 )
+from langgraph_patch.history.calls import STOPPED
 from support.histories import call_of, invalid_of
 
 
