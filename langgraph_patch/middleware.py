@@ -80,9 +80,6 @@ class PatchToolCallsMiddleware(_Base):
     `mode="fork"`. List it in the `middleware` of each other subagent, or patch its `runnable` by
     `with_patching`.
 
-    The logger `langgraph_patch` reports each repair that is written, on level INFO; it is a custom
-    event of the run as well.
-
     Args:
         placeholder: The text of the tool message for a call without a result: one text for all
             calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and

@@ -106,9 +106,6 @@ def with_patching(
     is written; such a repair is a custom event of the run as well. One WARNING comes when a node
     calls a model with a history that `messages_key` does not name.
 
-    A reducer must return a new value, as LangGraph requires: one that extends its first argument in
-    place would extend it twice.
-
     Args:
         graph: A `StateGraph` or a compiled graph, built by hand or by `create_react_agent`,
             `create_agent` and others. It is not changed.

@@ -108,12 +108,6 @@ class PatchNode(RepairNode):
     superstep writes to it. So it must run alone. `stream_mode="updates"` shows its new messages
     only.
 
-    A list without any LangChain message, such as one of plain dicts, is left alone, and one WARNING
-    says so.
-
-    The logger `langgraph_patch` reports each repair that is written, on level INFO; it is a custom
-    event of the run as well.
-
     Args:
         placeholder: The text of the tool message for a call without a result: one text for all
             calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
