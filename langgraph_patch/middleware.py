@@ -75,10 +75,8 @@ class PatchToolCallsMiddleware(_Base):
 
     Place it last: this one must see the history as all others have changed it. Changes by a
     middleware after it, and nodes of other middlewares that read the history before the model does,
-    are not covered; `with_patching` covers them. In `create_deep_agent` it replaces deepagents'
-    middleware of the same name, also in the subagent `general-purpose` and in those with
-    `mode="fork"`. List it in the `middleware` of each other subagent, or patch its `runnable` by
-    `with_patching`.
+    are not covered; `with_patching` covers them. In `create_deep_agent`, list it for each subagent,
+    too.
 
     Args:
         placeholder: The text of the tool message for a call without a result: one text for all
@@ -102,8 +100,8 @@ class PatchToolCallsMiddleware(_Base):
             fails with its exception and nothing is written. Default: None.
         once: The names of tools whose calls run once, whoever answers, resumes or replays, and how
             often. Before such a tool runs, the run claims the call in the checkpointer of the
-            thread. Whoever comes second gets the recorded result, or a `StartedError` if there is
-            none. The record has the result as this middleware sees it: what a middleware before
+            thread. A second run gets the recorded result, or a `StartedError` if there is none.
+            The record has the result as this middleware sees it: what a middleware before
             it changes is not recorded, while `with_patching(agent, once=[...])` records what the
             model reads. See
             https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/once.md.

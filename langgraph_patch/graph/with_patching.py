@@ -136,16 +136,14 @@ def with_patching(
             of its own, as in `create_agent`, also in graphs that are nodes. LangGraph then stores
             the result of each call at once: it is not lost if another call of the message pauses,
             fails or is killed, and it is not run again. Two calls that wait at the same time must
-            be answered by interrupt id. If a router leaves the `ToolNode`, it runs in a node of its
-            own, `<name>_routers`, one superstep later. A WARNING names each `ToolNode` whose calls
-            cannot be sent one by one. Default: False, a `ToolNode` stores no result before all its
-            calls have ended.
+            be answered by interrupt id. A WARNING names each `ToolNode` whose calls cannot be sent
+            one by one. Default: False, a `ToolNode` stores no result before all its calls have
+            ended.
         once: The names of tools whose calls run once, whoever answers, resumes or replays, and how
             often, also in graphs that are nodes. Before such a tool runs, the run claims the call
-            in the checkpointer of the thread. Whoever comes second gets the recorded result, or a
+            in the checkpointer of the thread. A second run gets the recorded result, or a
             `StartedError` if there is none: if the call still runs, failed, or was started with
-            other arguments. A call that failed is not started again. A tool that asks a human
-            gives its claim back. See
+            other arguments. See
             https://github.com/langgraph-patch/langgraph-patch/blob/main/docs/pages/once.md.
             Default: none.
 

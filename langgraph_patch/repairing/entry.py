@@ -103,9 +103,6 @@ class PatchNode(RepairNode):
     superstep writes to it. So it must run alone. `stream_mode="updates"` shows its new messages
     only.
 
-    A list without any LangChain message, such as one of plain dicts, is left alone, and one WARNING
-    says so.
-
     Args:
         placeholder: The text of the tool message for a call without a result: one text for all
             calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and

@@ -198,7 +198,7 @@ def test_the_start_page_prints_what_it_shows(capsys):
     """What stands below its first example is what the example prints."""
     run_page("index")
     printed = capsys.readouterr().out
-    assert f"```text\n{printed}```" in PAGES["index"].read_text("utf-8")
+    assert f"```output\n{printed}```" in PAGES["index"].read_text("utf-8")
 
 
 def test_the_tests_of_a_page_pass_and_can_fail():
