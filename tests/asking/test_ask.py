@@ -125,7 +125,7 @@ def own_error_in(place: str, model: Any) -> tuple[Any, list[str]]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", ["node", "middleware", "create_agent"])
-def test_1_an_error_of_the_application_is_raised_at_once(place: str, way: str):
+def test_an_error_of_the_application_is_raised_at_once(place: str, way: str):
     """Chained or not: one request, one ticket; a note says what to do instead."""
     model = RefusingModel(rule=empty)
     graph, opened = own_error_in(place, model)
@@ -137,7 +137,7 @@ def test_1_an_error_of_the_application_is_raised_at_once(place: str, way: str):
     assert "refused the history of thread 't'" in note
 
 
-def test_1_an_error_that_came_after_an_answer_has_no_note():
+def test_an_error_that_came_after_an_answer_has_no_note():
     """The refusal of the first model is not what failed."""
     chain = RefusingModel(rule=never).with_fallbacks([StrictModel()])
 
@@ -163,7 +163,7 @@ async def in_a_group(model: Any, history: Any, *others: Any, levels: int = 1) ->
 
 
 @pytest.mark.parametrize("levels", [1, 3])
-async def test_1_a_group_that_carries_the_refusal_alone(levels: int):
+async def test_a_group_that_carries_the_refusal_alone(levels: int):
     """At any depth; nobody else failed in it."""
     model = RefusingModel(rule=empty)
 
@@ -174,7 +174,7 @@ async def test_1_a_group_that_carries_the_refusal_alone(levels: int):
     assert (answer["messages"][-1].text, len(model.seen)) == ("done", 2)
 
 
-async def test_1_a_group_that_carries_another_error_too():
+async def test_a_group_that_carries_another_error_too():
     """It is the application's."""
     model = RefusingModel(rule=empty)
 
@@ -192,7 +192,7 @@ async def test_1_a_group_that_carries_another_error_too():
     assert (len(model.seen), len(notes(caught.value))) == (1, 1)
 
 
-def test_1_the_last_attempt_of_tenacity():
+def test_the_last_attempt_of_tenacity():
     """Its `RetryError` carries it; the repaired request is sent once for both attempts."""
     model = RefusingModel(rule=empty)
     graph = node_of(tenacity.retry(stop=tenacity.stop_after_attempt(2))(model.invoke))
@@ -200,7 +200,7 @@ def test_1_the_last_attempt_of_tenacity():
     assert len(model.seen) == 3
 
 
-def test_1_a_refusal_that_the_application_got_over():
+def test_a_refusal_that_the_application_got_over():
     """What fails then is another request."""
     first, second = RefusingModel(rule=empty), RefusingModel(rule=overloaded)
 
@@ -247,7 +247,7 @@ UNUSABLE = AIMessage(
 
 @pytest.mark.parametrize("kind", ["graph", "entrypoint", "node"])
 @pytest.mark.parametrize("way", ["invoke", "events"])
-def test_2_patch_model_asks_for_itself_below_a_patched_graph(kind: str, way: str):
+def test_patch_model_asks_for_itself_below_a_patched_graph(kind: str, way: str):
     """After a refusal, and after an unusable message; the node around it runs once."""
     model = RefusingModel(rule=empty, script=[UNUSABLE], disable_streaming=True)
     patched = patch_model(model)
@@ -258,7 +258,7 @@ def test_2_patch_model_asks_for_itself_below_a_patched_graph(kind: str, way: str
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_2_patch_model_asks_though_the_node_did_something(*, asynchronous: bool):
+def test_patch_model_asks_though_the_node_did_something(*, asynchronous: bool):
     """It repeats one request: the tool runs once, streamed or not."""
     model, desk = RefusingModel(rule=empty), Desk()
     patched, mail = patch_model(model), desk.tools()[0]
@@ -277,7 +277,7 @@ def test_2_patch_model_asks_though_the_node_did_something(*, asynchronous: bool)
 
 
 @pytest.mark.parametrize("order", ["patch_model", "middleware", "both"])
-def test_2_the_others_pass_on_what_the_nearest_has_looked_at(order: str, caplog: Any):
+def test_the_others_pass_on_what_the_nearest_has_looked_at(order: str, caplog: Any):
     """Three requests, and one note."""
     model = RefusingModel(rule=never)
     asked = patch_model(model) if order != "middleware" else model
@@ -289,7 +289,7 @@ def test_2_the_others_pass_on_what_the_nearest_has_looked_at(order: str, caplog:
     assert caplog.text.count("the provider refused the history of thread 't', and again") == 1
 
 
-def test_2_a_node_whose_patched_model_never_finishes():
+def test_a_node_whose_patched_model_never_finishes():
     """The guard of the node counts what `patch_model` could not repair."""
     cut = AIMessage("", response_metadata={"finish_reason": "MALFORMED_FUNCTION_CALL"})
     model = StrictModel(script=[cut] * 20)
@@ -321,7 +321,7 @@ BEGUN = ["a task", "an async task", "a tool", "a graph", "an answered interrupt"
 
 @pytest.mark.parametrize("case", ["refused", "unusable"])
 @pytest.mark.parametrize("begun", BEGUN)
-def test_3_nothing_that_was_begun_is_done_twice(begun: str, case: str):
+def test_nothing_that_was_begun_is_done_twice(begun: str, case: str):
     """It runs once, and so does the request."""
     model, desk = scripts()[case], Desk()
     mail = desk.tools()[0]
@@ -370,7 +370,7 @@ class SlowModel(StrictModel):
 
 
 @pytest.mark.parametrize("beside", ["a tool", "a model", "a step that comes later", "a coroutine"])
-async def test_3_what_still_runs_beside_the_refused_request_runs_once(beside: str):
+async def test_what_still_runs_beside_the_refused_request_runs_once(beside: str):
     """Another branch of the node has begun, and has not ended."""
     model, other, desk = RefusingModel(rule=empty), SlowModel(), Desk()
     mail = desk.tools()[0]
@@ -400,7 +400,7 @@ async def test_3_what_still_runs_beside_the_refused_request_runs_once(beside: st
 
 
 @pytest.mark.parametrize("how", ["plain", "by id", "after a failure"])
-def test_3_an_answer_that_waits_for_its_question_is_none(how: str):
+def test_an_answer_that_waits_for_its_question_is_none(how: str):
     """A node asks a human behind its repaired request: the answer reaches it, however it comes."""
     published, down = [], [1] * (how == "after a failure")
     model = RefusingModel(rule=empty)
@@ -462,7 +462,7 @@ IN_THE_REQUEST = (
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", retried("", None))
-def test_4_three_attempts_send_two_further_forms(place: str, way: str):
+def test_three_attempts_send_two_further_forms(place: str, way: str):
     """Five requests, or nine if each form is what the retry repeats.
 
     The error of the last attempt has the note.
@@ -474,7 +474,7 @@ def test_4_three_attempts_send_two_further_forms(place: str, way: str):
     assert (len(model.seen), len(notes(caught.value))) == (sent, 1)
 
 
-def test_4_another_model_gets_its_own_attempts():
+def test_another_model_gets_its_own_attempts():
     """A policy whose second attempt asks another model, which reads the repaired form."""
     models = [RefusingModel(rule=never), RefusingModel(rule=empty, disable_streaming=True)]
     attempts = []
@@ -495,7 +495,7 @@ def test_4_another_model_gets_its_own_attempts():
 
 
 @pytest.mark.parametrize("value", [None, "", [], {}])
-def test_4_a_form_that_is_sent_as_the_one_before_is_none(value: Any):
+def test_a_form_that_is_sent_as_the_one_before_is_none(value: Any):
     """ChatOpenAI puts `{"refusal": None}` on each message: no request, no note."""
     said = AIMessage(
         "hello", additional_kwargs={"refusal": value}, response_metadata={"model_name": "gpt"}
@@ -506,7 +506,7 @@ def test_4_a_form_that_is_sent_as_the_one_before_is_none(value: Any):
     assert (len(model.seen), notes(caught.value)) == (1, [])
 
 
-def test_4_a_form_without_what_was_sent_is_another_one():
+def test_a_form_without_what_was_sent_is_another_one():
     """A refusal in words, and blocks whose metadata say how they are translated."""
     told = AIMessage("", additional_kwargs={"refusal": "I can't."})
     model = RefusingModel(rule=lambda seen: None if seen[1].text else "no content")
@@ -580,7 +580,7 @@ UNKNOWN_TO_LANGCHAIN = {
 
 
 @pytest.mark.parametrize("name", UNKNOWN_TO_LANGCHAIN)
-def test_6_an_error_that_takes_no_note(name: str):
+def test_an_error_that_takes_no_note(name: str):
     """It stays as it is; a status is found without a response."""
     error = UNKNOWN_TO_LANGCHAIN[name]()
     assert is_refusal(error)
@@ -588,7 +588,7 @@ def test_6_an_error_that_takes_no_note(name: str):
     without_notes(error)
 
 
-def test_6_what_has_been_raised_in_a_circle():
+def test_what_has_been_raised_in_a_circle():
     """A group whose member was raised while it was handled."""
     member = OddError()
     member.__context__ = group = ExceptionGroup("g", [member, OddError(status_code=400)])
@@ -598,7 +598,7 @@ def test_6_what_has_been_raised_in_a_circle():
     assert refusal_text(group).splitlines()[1:] == ["odd", "odd"]
 
 
-def test_6_groups_of_groups():
+def test_groups_of_groups():
     """However deep."""
     error: Exception = OddError(status_code=400)
     for _ in range(3000):
@@ -624,7 +624,7 @@ def fail_with(error: BaseException) -> Any:
 
 @pytest.mark.parametrize("place", ["node", "middleware", "patch_model", "a stream"])
 @pytest.mark.parametrize("name", ODD)
-def test_6_reading_an_error_never_raises(name: str, place: str):
+def test_reading_an_error_never_raises(name: str, place: str):
     """The object that the client raised leaves the run, whatever it is."""
     error = ODD[name]()
     model = RefusingModel(rule=lambda _: fail_with(error))
@@ -643,7 +643,7 @@ def test_6_reading_an_error_never_raises(name: str, place: str):
 
 
 @pytest.mark.parametrize("place", ["node", "patch_model"])
-def test_6_a_note_is_of_this_run_only(place: str):
+def test_a_note_is_of_this_run_only(place: str):
     """A client raises one object for all its users."""
     error = RefusedError("no")
     model = RefusingModel(rule=lambda _: fail_with(error))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.requests import CUT, EVENTS, FORMS, SHAPES, WAYS, Cell, done_too_often, play
+from request_table import CUT, EVENTS, FORMS, SHAPES, WAYS, Cell, done_too_often, play
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning"),

@@ -20,7 +20,7 @@ from kit import BARE, KINDS, NESTED, Agent, calls, streamed
 from langgraph_patch import patch_model
 from langgraph_patch.errors import UnfinishedError
 from langgraph_patch.testing import RefusedError, check_request
-from support.requests import WAYS
+from request_table import WAYS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning"),
