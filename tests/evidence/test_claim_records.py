@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
-from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 
-from kit import Counting, calls, results_in
+from kit import calls
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.claims import (
@@ -22,19 +18,13 @@ from langgraph_patch.evidence.claims import (
     begin,
     claims_in,
     end,
-    is_record,
-    keeps_first_write,
     read_claims,
     record_of,
 )
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.findings import Finding
-from langgraph_patch.threads import repair_thread, scan_threads
-from langgraph_patch.threads.read import Selection, selected_addresses
-from support.bank import STARTED_TEXT, THREAD, Bank, Memory, Talk, lost
-from support.databases import sqlite_saver
-from support.placeholder_texts import FAILED
+from support.bank import Bank, Memory, Talk
 
 MESSAGE = calls(("pay", {"amount": 5}), id="m1")
 CHECKPOINT = Address("1", "", "1f1eb141-1ed6-6e50-8000-d72bd9b48c36")
@@ -71,57 +61,6 @@ RESULT = ToolMessage("paid", tool_call_id="c1")
 # --- who wins -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [InMemorySaver, sqlite_saver], ids=["memory", "sqlite"])
-def test_of_two_claims_one_is_made(make):
-    """Of many at once, again after each that was given back."""
-    saver = make()
-    for _ in range(20):
-        own = [claim() for _ in range(4)]
-        last: list[Any] = []
-        barrier = threading.Barrier(4)
-
-        def run(each, barrier=barrier, last=last):
-            barrier.wait()
-            last.append(run_sync(begin(saver, RECORD, each)).run)
-
-        threads = [threading.Thread(target=run, args=(each,)) for each in own]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        (winner,) = set(last)
-        run_sync(end(saver, RECORD, claim(run=winner, word="paused")))
-    assert len(claims_in(saver.get_tuple(RECORD.config)) or []) == 20
-
-
-@pytest.mark.parametrize(
-    ("before", "is_made"),
-    [
-        ([], True),
-        (["paused"], True),
-        (["paused", "paused"], True),
-        (["ended"], False),
-        (["failed"], False),
-        ([None], False),
-        (["paused", None], False),
-    ],
-)
-def test_when_a_claim_can_be_made(before, is_made):
-    """The last one has to be given back."""
-    saver = InMemorySaver()
-    made(saver, *before)
-    own = claim()
-    assert (run_sync(begin(saver, RECORD, own)) == own) is is_made
-
-
-def test_only_its_own_run_ends_a_claim():
-    """Another run that ends it changes nothing."""
-    saver = InMemorySaver()
-    (own,) = made(saver, None)
-    run_sync(end(saver, RECORD, claim(word="paused")))
-    assert claims_in(saver.get_tuple(RECORD.config)) == [own]
-
-
 def test_a_record_that_cannot_be_read_back():
     """No claim is made of it, and what was written is given back."""
 
@@ -136,82 +75,12 @@ def test_a_record_that_cannot_be_read_back():
     assert given_back.word == "paused"
 
 
-# --- checkpointers ------------------------------------------------------------------------------
-
-
-class Logging(SqliteSaver):
-    """Overrides a write."""
-
-    def put_writes(self, *args: Any) -> None:
-        """Write."""
-        super().put_writes(*args)
-
-
-class Named(InMemorySaver):
-    """Overrides something else."""
-
-    def get_tuple(self, config: Any) -> Any:
-        """Read."""
-        return super().get_tuple(config)
-
-
-@pytest.mark.parametrize(
-    ("kind", "keeps"),
-    [
-        (InMemorySaver, True),
-        (Named, True),
-        (Counting, True),
-        (SqliteSaver, True),
-        (AsyncSqliteSaver, True),
-        (Logging, False),
-        (BaseCheckpointSaver, True),
-    ],
-)
-def test_which_checkpointers_keep_the_first_write(kind, keeps):
-    """Those whose source was read, unless a subclass writes in its own way."""
-    saver = object.__new__(kind)
-    assert keeps_first_write(saver) is keeps
-    saver.keeps_first_write = not keeps
-    assert keeps_first_write(saver) is not keeps
-
-
 # --- what is stored -----------------------------------------------------------------------------
-
-
-def test_a_record_is_no_part_of_the_state():
-    """LangGraph shows it in no state and deletes it with its thread; a scan does not see it."""
-    for saver in (Memory(), sqlite_saver()):
-        talk = Talk("create_agent", saver=saver, bank=Bank(asks=False))
-        talk.say("pay")
-        states = list(talk.graph.get_state_history(THREAD))
-        assert {s.config["configurable"]["checkpoint_ns"] for s in states} == {""}
-        assert [r.status for r in scan_threads(saver)] == ["healthy"]
-        assert [*selected_addresses(saver, Selection())] == [Address("1")]
-        records = [s for s in saver.list(THREAD) if is_record(names(s))]
-        assert [s.metadata["langgraph_patch"] for s in records] == ["once"]
-        assert [s.config for s in saver.list(None, filter={"langgraph_patch": "once"})] == [
-            s.config for s in records
-        ]
-        saver.delete_thread("1")
-        assert list(saver.list(None)) == []
-        assert saver.get_tuple(records[0].config) is None
 
 
 def names(saved: Any) -> str:
     """The namespace of a checkpoint."""
     return saved.config["configurable"]["checkpoint_ns"]
-
-
-def test_a_thousand_calls_are_linear():
-    """Each has a record of its own: what is read of one does not grow."""
-    saver, sizes = sqlite_saver(), set()
-    for number in range(1000):
-        record = record_of(CHECKPOINT, MESSAGE, f"c{number}", 0)
-        own = claim()
-        run_sync(begin(saver, record, own))
-        run_sync(end(saver, record, claim(run=own.run, word="ended", value={"result": RESULT})))
-        sizes.add(len(saver.get_tuple(record.config).pending_writes))
-    assert sizes == {2}
 
 
 # --- what the repair reads ----------------------------------------------------------------------
@@ -245,29 +114,6 @@ def test_what_a_record_shows(words, finding):
     assert found_by(saver) == finding
     assert found_by(saver, tools=["other"]) is None
     assert found_by(saver, tools=["pay"]) == finding
-
-
-@pytest.mark.parametrize(
-    "other",
-    [calls(("pay", {"amount": 6}), id="m1"), calls(("wire", {"amount": 5}), id="m1")],
-)
-def test_another_call_in_its_place(other):
-    """The record is of the call as it was: nothing is known of this one."""
-    saver = InMemorySaver()
-    made(saver, ("ended", {"result": RESULT}))
-    assert found_by(saver, other) == Finding()
-    assert found_by(saver, calls(("pay", {"amount": 5}), id="m2")) is None
-    assert found_by(saver, calls(("pay", {"amount": 5}))) is None
-
-
-def test_two_calls_with_one_id():
-    """Each has a record of its own."""
-    saver = InMemorySaver()
-    made(saver, ("ended", {"result": RESULT}))
-    twins = MESSAGE.model_copy(update={"tool_calls": MESSAGE.tool_calls * 2})
-    reader = Reader(saver, "messages", required=True)
-    found = run_sync(read_claims(reader, Address("1"), [twins], read_calls(twins), None))
-    assert found == {(0, 0): Finding(result=RESULT)}
 
 
 def row(saver: Any, task: str, word: str, value: Any) -> None:
@@ -353,63 +199,3 @@ def checkpoint(saver: Any) -> Any:
     other = InMemorySaver()
     made(other, "paused")
     return other.get_tuple(RECORD.config).checkpoint
-
-
-# --- stored threads -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("after", "fails", "text"),
-    [
-        (True, False, "paid 5: yes"),
-        (False, False, STARTED_TEXT),
-        (None, True, FAILED.format("pay", "c1", "RuntimeError('bank down')")),
-    ],
-)
-def test_a_repair_of_a_stored_thread_reads_the_record(after, fails, text, tmp_path):
-    """It does not know which tools are named, and looks for each open call."""
-    talk = Talk("create_agent")
-    talk.say("pay")
-    talk.bank.fails = fails
-    if fails:
-        talk.answer("yes")
-    else:
-        lost(talk, "ended", after=after)
-    assert talk.bank.paid == [5]
-    options = {"min_age": 0, "on_pause": "abandon"}
-    done = repair_thread(talk.saver, THREAD, **options)
-    assert done.outcome == "repaired"
-    assert results_in(talk.graph.get_state(THREAD).values["messages"]) == {"c1": text}
-
-
-def test_what_a_record_costs():
-    """It is asked for once for each open call; a healthy thread costs one query."""
-    asked = []
-
-    class Asked(Memory):
-        def get_tuple(self, config):
-            asked.append(False)
-            return super().get_tuple(config)
-
-        def list(self, config, **options):
-            if config and is_record(config["configurable"].get("checkpoint_ns", "")):
-                asked.append(True)
-            return super().list(config, **options)
-
-    saver = Asked()
-    healthy = Talk("create_agent", saver=saver, bank=Bank(asks=False))
-    healthy.say("pay")
-    asked.clear()
-    assert [report.status for report in scan_threads(saver)] == ["healthy"]
-    assert asked == [False]
-    saver.delete_thread("1")
-    two = [("pay", {"amount": 5}), ("pay", {"amount": 6})]
-    damaged = Talk("create_agent", saver=saver, script=[calls(*two)], once=[])
-    damaged.say("pay")
-    damaged.graph.update_state(THREAD, {"messages": [("user", "no")]}, as_node="__start__")
-    asked.clear()
-    assert [report.status for report in scan_threads(saver)] == ["paused"]
-    assert sum(asked) == 2
-    asked.clear()
-    damaged.say()
-    assert sum(asked) == 0

@@ -1,13 +1,11 @@
 """A call of a stream is complete or truncated: the judgement, and the corrected message."""
 
-import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.history.calls import STOPPED
 from langgraph_patch.history.streamed_calls import (
     StreamedCalls,
     drop_truncated,
-    is_unusable,
     refuse_truncated,
 )
 from support.histories import call_of, invalid_of
@@ -73,16 +71,6 @@ def test_a_complete_call_is_never_refused():
         merged = judged(*chunks)
         assert merged == judged(*chunks, correct=lambda *_: None)
         assert judged(*chunks, correct=drop_truncated) == merged
-
-
-def test_every_cut_is_seen():
-    """Wherever the text of the arguments ends."""
-    text = '{"city": "Zürich", "days": [1, {"x": "\\"}"}]}'
-    for end in range(len(text)):
-        message = judged(begin("f", "c1"), piece(text[:end] or None), reason("max_tokens"))
-        assert not message.tool_calls
-        assert message.invalid_tool_calls[0]["args"] in (text[:end], None)
-    assert judged(begin("f", "c1"), piece(text), reason("max_tokens")).tool_calls
 
 
 def test_empty_arguments_of_the_last_call():
@@ -170,38 +158,6 @@ def limited(content="", **fields):
     return AIMessage(content, tool_calls=calls, response_metadata=metadata, **fields)
 
 
-AT_LIMIT = [
-    (limited([TEXT, USE]), False, True),
-    (limited([USE, {"type": "text", "text": ""}]), False, True),
-    (limited([USE], metadata={"stopReason": "max_tokens"}), False, True),
-    (limited(metadata={"stop_reason": "model_context_window_exceeded"}), False, True),
-    (limited([{**USE, "partial_json": '{"to": "Zoë"'}]), False, True),
-    (limited(metadata={**GEMINI, "model_provider": "google_genai"}), True, True),
-    (limited(metadata={**GEMINI, "model_provider": "openai"}), True, False),
-    (limited(metadata={"finish_reason": "length"}), False, False),
-    (limited([USE, TEXT]), False, False),
-    (limited([USE, {"type": "thinking", "thinking": "hm"}]), False, False),
-    (limited([USE]), True, False),
-    (limited(invalid_tool_calls=[invalid_of("{")]), False, False),
-    (AIMessage("x", response_metadata={"stop_reason": "max_tokens"}), False, False),
-]
-
-
-def test_the_last_call_of_a_message_that_ended_at_the_limit():
-    """It may lack keys, if its arguments came as an object and nothing follows it.
-
-    Its text is what the model wrote, not escaped.
-    """
-    for message, streamed, is_cut in AT_LIMIT:
-        run = StreamedCalls()
-        run.is_streamed = streamed
-        calls = run.calls(message)
-        found = [(call.id, call.raw) for call in calls if call.args is None]
-        assert found == [("c2", '{"to": "Zoë"')] * is_cut, message
-        assert [call.id for call in calls] == ["c1", "c2"] * is_cut
-        assert refuse_truncated(message.model_copy(), calls) is is_cut
-
-
 def test_text_behind_the_streamed_calls_ends_them():
     """Then the limit cut the text; an empty text is none."""
     message = limited(metadata=GEMINI)
@@ -214,55 +170,3 @@ def test_text_behind_the_streamed_calls_ends_them():
 
 MALFORMED = {"finish_reason": "MALFORMED_FUNCTION_CALL"}
 INVALID = [invalid_of("{")]
-
-
-def test_which_messages_are_asked_for_again():
-    """Those with neither a call that can run nor an answer; text before a call announces it."""
-    for message, expected in (
-        (AIMessage([TEXT, USE], invalid_tool_calls=INVALID), True),
-        (AIMessage([USE, TEXT], invalid_tool_calls=INVALID), False),
-        (AIMessage("", tool_calls=[call_of("f", "c1")], invalid_tool_calls=INVALID), False),
-        (AIMessage("", response_metadata=MALFORMED), True),
-        (AIMessage("", response_metadata={"stopReason": "malformed_tool_use"}), True),
-        (AIMessage("hi", response_metadata=MALFORMED), False),
-        (AIMessage(""), False),
-    ):
-        assert is_unusable(message) is expected, message
-
-
-def test_a_message_that_says_nothing_without_its_call_names_it():
-    """A text stays the only one; content blocks get a block; a thread is not left with `""`."""
-    text = "[The model did not finish a call of f; it was not run.]"
-    cut = (ONE, piece('{"a"'), LIMIT)
-    assert judged(*cut, correct=drop_truncated).content == text
-    said = judged(AIMessageChunk("I will."), *cut, correct=drop_truncated)
-    assert (said.content, said.tool_calls) == ("I will.", [])
-    thinking = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
-    found = AIMessage([thinking], invalid_tool_calls=[invalid_of('{"a"', name="f", error=STOPPED)])
-    assert drop_truncated(found, collected(*cut).calls())
-    assert found.content == [thinking, {"type": "text", "text": text}]
-    nameless = judged(begin(None, "c1"), piece('{"a"'), LIMIT, correct=drop_truncated)
-    assert "a call of unknown_tool;" in nameless.content
-
-
-@pytest.mark.parametrize(
-    ("content", "metadata", "is_list"),
-    [
-        ("", {}, False),
-        ([], {}, True),
-        ("", {"output_version": "v1"}, True),
-        (
-            [{"type": "tool_call", "id": "c1", "name": "f", "args": {}}],
-            {"output_version": "v1"},
-            True,
-        ),
-    ],
-)
-def test_the_text_for_a_dropped_call_has_the_form_of_its_message(content, metadata, is_list):
-    """A text among v1 blocks would be an error of the integration in each later turn."""
-    listed = [call_of("f", "c1", {"a": 1})]
-    message = AIMessage(content, tool_calls=listed, response_metadata=metadata)
-    calls = collected(begin("f", "c1", '{"a": 1'), reason("length")).calls()
-    assert drop_truncated(message, calls)
-    text = "[The model did not finish a call of f; it was not run.]"
-    assert message.content == ([{"type": "text", "text": text}] if is_list else text)

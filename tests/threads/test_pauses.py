@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,12 @@ from langgraph.types import Command, interrupt
 from kit import Agent, above, calls
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.address import Address
-from langgraph_patch._sansio import run_sync
-from langgraph_patch.cli.main import main
-from langgraph_patch.cli.output import DAMAGED
 from langgraph_patch.errors import StartedError
-from langgraph_patch.evidence.claims import Claim, begin, end, record_of
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.read import StoredHistory
 from support import placeholder_texts as texts
 from support.databases import open_saver
-from support.paths import PAGES
 from support.stored_threads import stateful_child
 from support.thread_laws import check_same_judgement
 
@@ -273,38 +267,6 @@ def test_a_pause_is_told_as_it_is(way: str, place: str, tmp_path: Path):
             assert "answer it" not in f"{report} {repaired}"
 
 
-def test_the_page_has_ways():
-    """With the status and the cause of this table; those that differ in nothing else share one."""
-    lines = PAGES["causes"].read_text("utf-8").partition("| what happened |")[2].splitlines()[2:]
-    cells = [
-        [cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if "|" in line
-    ]
-    page = {row[0]: (row[1] != "no", *row[2:4]) for row in cells}
-    own = {
-        way: (bool(shown), f"`{status}`", f"`{causes[0]}`" if causes else "")
-        for way, (_, shown, status, causes) in WAYS.items()
-    }
-    assert page.items() <= own.items()
-    assert {each[1:] for each in page.values()} == {each[1:] for each in own.values()}
-
-
-def test_what_helps_behind_an_answer():
-    """`invoke(None)` goes on with the stored one; only of a hook can it be asked for again."""
-    [report] = scan_threads(plain(InMemorySaver()).graph.checkpointer)
-    assert report.reason == (
-        "an answer is stored, and 'tools' failed behind it: invoke(None) runs it again with that "
-        "answer, and no other answer takes its place; a message goes on without it"
-    )
-    assert str(report).endswith(report.reason)
-    assert report.to_dict()["reason"] == report.reason
-    for make, model in ((WAYS["A hook refused the answer."][0], "model"), (react, "agent")):
-        [report] = scan_threads(make(InMemorySaver()).graph.checkpointer)
-        assert "refused it, or failed behind it" in report.reason
-        assert report.reason.endswith(
-            f", and update_state(config, None, as_node={model!r}) lets it ask again"
-        )
-
-
 ONCE = (
     "'pay' 'c1' runs once and was started: neither an answer nor invoke(None) runs it again; if no "
     "run is at it, a message goes on"
@@ -328,46 +290,6 @@ def test_a_call_that_runs_once_and_failed_behind_its_answer():
     assert "failed in its last recorded attempt" in case.results["c1"]
 
 
-@pytest.mark.parametrize("word", [None, "paused"])
-def test_a_call_that_runs_once_and_whose_process_died(word: Any):
-    """Its answer is refused, so none is asked for; without a claim it is."""
-    case = Case(InMemorySaver(), once, 5)
-    message = case.graph.get_state(case.config).values["messages"][-1]
-    record = record_of(Address.of(case.config), message, "c1", 0)
-    claim = Claim("another run", Claim.digest("pay", {"amount": 5}))
-    run_sync(begin(case.graph.checkpointer, record, claim))
-    if word:
-        run_sync(end(case.graph.checkpointer, record, replace(claim, word=word)))
-    [report] = scan_threads(case.graph.checkpointer)
-    assert (report.status, report.reason) == ("paused", None if word else ONCE)
-
-
-def test_only_the_question_that_waits_is_asked():
-    """Beside one that was answered, and whose tool failed."""
-    case = Case(InMemorySaver(), agent, 5, 6).by_id(fails=True)
-    [report] = scan_threads(case.graph.checkpointer)
-    assert report.asks == ("pay 6?",)
-    assert report.reason == (
-        "an answer to another question is stored, and 'tools' failed behind it: each further run "
-        "uses that answer again"
-    )
-
-
-def test_no_line_of_the_command_line_asks_for_an_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    """Of a thread whose answer is stored; the line and the view of the thread say that it is."""
-    path = str(tmp_path / "threads.sqlite")
-    with open_saver(path) as saver:
-        plain(saver)
-    for command in (["scan", path], ["show", path, "1"], ["repair", path, "--all"]):
-        assert main([*command]) == DAMAGED or "--all" in command
-        printed = " ".join("".join(capsys.readouterr()).split())
-        assert "answer it" not in printed
-        assert "for a human" not in printed
-        assert "an answer is stored" in printed or "--all" in command
-
-
 def test_a_thread_that_no_graph_fits_waits():
     """Whose task failed, is not known: the question stays."""
     saver = InMemorySaver()
@@ -379,20 +301,6 @@ def test_a_thread_that_no_graph_fits_waits():
     changed: Any = {**saved.checkpoint, "channel_values": odd, "channel_versions": versions}
     stored = StoredHistory(saver, saved._replace(checkpoint=changed), "messages")
     assert (stored.answered(), [*stored.interrupts().values()]) == ({}, ["pay 5?"])
-
-
-def test_a_task_that_went_on_has_no_stored_answer_left():
-    """It failed behind an answer, was run again and is done, beside one that waits."""
-    case = Case(InMemorySaver(), agent, 5, 6).by_id(fails=True).answer(None)
-    [report] = scan_threads(case.graph.checkpointer)
-    assert (report.asks, report.reason, case.bank.paid) == (("pay 6?",), None, [5])
-
-
-def test_a_hook_that_was_asked_again_takes_the_right_answer():
-    """What the scan advises works, and the call runs once."""
-    case = asked_again(InMemorySaver())
-    case.answer(Command(resume={"decisions": [{"type": "approve"}]}))
-    assert (case.bank.paid, case.results) == ([5], {"c1": "booked 5"})
 
 
 MIDDLE = [PatchToolCallsMiddleware()]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import operator
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated
 
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
-    ToolCallLimitMiddleware,
     ToolRetryMiddleware,
     wrap_tool_call,
 )
@@ -24,7 +19,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, Send, interrupt
-from typing_extensions import TypedDict
 
 from kit import (
     BARE,
@@ -170,27 +164,6 @@ HANDLERS = {
 }
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("name", HANDLERS)
-def test_no_handler_makes_a_message_of_a_refusal(name, asynchronous):
-    """The model would read that a payment failed that was made."""
-    talk = Talk(HANDLERS[name], bank=Bank(asks=False), asynchronous=asynchronous)
-    talk.bank.gate.clear()
-    first = threading.Thread(target=talk.say)
-    first.start()
-    assert talk.bank.begun.wait(20)
-    assert talk.run(None) == REFUSED
-    assert isinstance(talk.error, StartedError)
-    assert (talk.error.tool_name, talk.error.tool_call_id, talk.error.thread_id) == (
-        "pay",
-        "c1",
-        "1",
-    )
-    talk.bank.gate.set()
-    first.join()
-    assert (talk.bank.paid, talk.read) == ([5], PAID)
-
-
 @pytest.mark.parametrize(
     ("name", "raised", "read"),
     [
@@ -222,15 +195,6 @@ def test_a_tool_that_fails(name, raised, read):
         assert talk.bank.paid == [5]
 
 
-def test_the_first_error_is_the_cause_of_a_refused_attempt():
-    """A retry middleware calls the tool again: the second attempt is refused."""
-    talk = Talk(HANDLERS["retry middleware"], bank=Bank(asks=False))
-    talk.bank.fails = True
-    assert talk.say() == REFUSED
-    assert repr(talk.error.__cause__) == "RuntimeError('bank down')"
-    assert "was started by this run before" in str(talk.error)
-
-
 def test_a_tool_node_with_fallbacks_is_refused():
     """They would take a refusal for an error, and answer the call."""
     node = ToolNode([Bank().tool]).with_fallbacks([RunnableLambda(lambda _: {"messages": []})])
@@ -260,37 +224,6 @@ def test_who_comes_second_reads_what_a_wrapper_made_of_the_result(patch):
         talk.say("pay")
         assert ended_then_message(talk) == [None]
         assert talk.read == "paid *: yes"
-
-
-def test_what_a_task_recorded_counts_more_than_the_record_of_the_call():
-    """A wrapper around the middleware is not in the record: what it hides stays hidden."""
-    one, two = calls(("pay", {"amount": 5}), ("ask", {})).tool_calls
-
-    @tool
-    def ask() -> str:
-        """Wait for a human."""
-        return interrupt("well?")
-
-    def build(model, tools, saver, **options):
-        own = [redacts, PatchToolCallsMiddleware(**options)]
-        return BARE["create_agent"](model, [*tools, ask], saver, middleware=own)
-
-    talk = Talk(build, bank=Bank(asks=False), script=[AIMessage("", tool_calls=[one, two])])
-    assert (talk.say("go"), talk.say()) == (None, None)
-    assert (talk.bank.paid, talk.read) == ([5], "paid *: yes")
-
-
-def test_a_call_that_a_wrapper_does_not_run_has_no_record():
-    """A limit of calls, a cache, a mock."""
-
-    @wrap_tool_call
-    def answers(request, handler):
-        return ToolMessage("from a cache", tool_call_id=request.tool_call["id"])
-
-    talk = Talk(agent_with(answers, ToolCallLimitMiddleware(run_limit=5)))
-    assert talk.say("pay") is None
-    assert (talk.bank.paid, talk.read) == ([], "from a cache")
-    assert not [s for s in talk.saver.list(THREAD) if s.config["configurable"]["checkpoint_ns"]]
 
 
 def reviewing(kind):
@@ -432,19 +365,6 @@ def test_two_calls_with_one_id_are_two(kind, amounts):
     assert results == [f"paid {n}: yes" for n in amounts]
 
 
-@pytest.mark.parametrize("kind", SENDING)
-def test_two_calls_that_ask(kind):
-    """Each gets its own answer, and runs once, whatever comes at the same time."""
-    talk = Talk(kind, script=[ids_of("c1", "c2", amounts=(5, 6))])
-    talk.say("pay")
-    one, other = talk.graph.get_state(THREAD).interrupts
-    talk.run(Command(resume={one.id: "yes"}))
-    assert sum(talk.bank.paid) in (5, 6)
-    talk.run(Command(resume={one.id: "yes", other.id: "no"}))
-    assert len(talk.bank.paid) == 1
-    assert min(results_in(talk.model.seen[-1]).values()) == "declined"
-
-
 @pytest.mark.parametrize("by_id", [False, True])
 def test_an_answer_does_not_go_to_another_call_of_the_task(by_id):
     """In a plain ToolNode LangGraph counts the questions of all calls together: it is refused."""
@@ -472,43 +392,6 @@ def test_an_answer_that_was_used_does_not_go_to_another_call():
     assert talk.run(None) == REFUSED
     assert talk.say() is None
     assert len(talk.bank.paid) == 1
-
-
-@pytest.mark.parametrize("work", [0, 0.2])
-def test_the_answer_to_a_call_that_failed_or_still_runs_does_not_go_to_another_call(work):
-    """A yes to the first one is no yes to the second one, to which a human says no."""
-    paid = []
-
-    @tool
-    async def pay(amount: int) -> str:
-        """Pay, if a human agrees."""
-        if interrupt(f"pay {amount}?") != "yes":
-            return "declined"
-        paid.append(amount)
-        if amount == 5:
-            await asyncio.sleep(work)
-            raise ValueError("bank down")
-        return "paid"
-
-    async def main():
-        model = StrictModel(script=[calls(("pay", {"amount": 5}), ("pay", {"amount": 6}))])
-        builder = StateGraph(MessagesState)
-        builder.add_node("model", lambda s: {"messages": [model.invoke(s["messages"])]})
-        builder.add_node("tools", ToolNode([pay], handle_tool_errors=False))
-        builder.add_edge(START, "model").add_conditional_edges("model", tools_condition)
-        builder.add_edge("tools", "model")
-        graph = with_patching(builder.compile(checkpointer=InMemorySaver()), once=["pay"])
-        await graph.ainvoke({"messages": [("user", "pay")]}, THREAD)
-        errors = []
-        for answer in ("yes", "no"):
-            try:
-                await graph.ainvoke(Command(resume=answer), THREAD)
-            except (StartedError, ValueError) as error:
-                errors.append(error)
-        return errors
-
-    assert isinstance(asyncio.run(main())[-1], StartedError)
-    assert paid == [5]
 
 
 def test_one_answer_twice_at_once_does_not_go_to_another_call():
@@ -569,12 +452,6 @@ def test_a_call_beside_one_that_asks_in_a_plain_tool_node():
     assert results_in(talk.model.seen[-1]) == {"c1": "sent", "c2": PAID}
 
 
-class Unnamed(TypedDict):
-    """A state whose reducer gives no ids."""
-
-    messages: Annotated[list, operator.add]
-
-
 def sending_alone(call):
     """A graph that sends a call that no message of its state makes."""
 
@@ -593,21 +470,3 @@ def test_a_call_whose_message_is_gone(call_id):
     talk = Talk(sending_alone(call), script=[AIMessage("hi")], bank=Bank(asks=False))
     assert (talk.say("pay"), talk.bank.paid) == ("GraphError", [])
     assert "the last message of a model does not make it, or has no id" in str(talk.error)
-
-
-def test_a_message_without_an_id():
-    """The same."""
-
-    def build(model, tools, saver, **options):
-        builder = loop(model, tools, state=Unnamed)
-        builder.nodes["agent"].runnable = RunnableLambda(
-            lambda state: {
-                "messages": [
-                    m.model_copy(update={"id": None}) for m in [model.invoke(state["messages"])]
-                ]
-            }
-        )
-        return with_patching(builder.compile(checkpointer=saver), **options)
-
-    talk = Talk(build, bank=Bank(asks=False))
-    assert (talk.say("pay"), talk.bank.paid) == ("GraphError", [])

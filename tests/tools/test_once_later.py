@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langgraph.checkpoint.base import empty_checkpoint
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Command, Send
 
 from kit import BARE, StrictModel, calls, loop, results_in
 from langgraph_patch import with_patching
-from langgraph_patch._langgraph.address import Address
-from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import GraphError
-from langgraph_patch.evidence.claims import _ID, Claim, end, is_record, record_of
-from support.bank import FAILED_TEXT, PAID, REFUSED, THREAD, YES, Bank, Talk
-from support.databases import copy_thread, execute, open_saver, sqlite_saver
+from support.bank import FAILED_TEXT, PAID, REFUSED, THREAD, Bank, Talk
+from support.databases import execute, open_saver
 from support.retention import JOBS
 
 pytestmark = pytest.mark.needs(langgraph="1.2")
@@ -74,24 +69,6 @@ def test_polls_leave_nothing(kind):
     assert (count(), talk.graph.get_state(THREAD).interrupts) == before
     assert talk.run(Command(resume={before[1][0].id: "yes"})) is None
     assert (talk.bank.paid, talk.read) == ([5], PAID)
-
-
-def test_a_second_question_with_the_same_answer():
-    """It is no poll: each answer starts the tool again."""
-    paid = []
-
-    def pay(amount: int) -> str:
-        """Pay, if a human agrees twice."""
-        answers = interrupt("one?"), interrupt("two?")
-        paid.append(amount)
-        return f"{answers}"
-
-    model = StrictModel(script=[calls(("pay", {"amount": 5}))])
-    agent = with_patching(BARE["create_agent"](model, [pay], InMemorySaver()), once=["pay"])
-    agent.invoke({"messages": [HumanMessage("pay")]}, THREAD)
-    for _ in range(2):
-        agent.invoke(YES, THREAD)
-    assert paid == [5]
 
 
 def test_texts_that_are_answers():
@@ -155,61 +132,6 @@ def test_no_wait_in_the_event_loop(kind, wrapper, durability, tmp_path):
 # --- records that are gone, cut off, old or copied ----------------------------------------------
 
 
-def record_in(saver: Any) -> Any:
-    """The row of the only record of a thread."""
-    (found,) = [
-        s for s in saver.list(THREAD) if is_record(s.config["configurable"]["checkpoint_ns"])
-    ]
-    return found
-
-
-@pytest.mark.parametrize("table", ["checkpoints", "writes"])
-def test_a_witness_without_a_record(table):
-    """The call was begun: it is not run again, and the next message goes on."""
-    talk = Talk("create_agent", saver=sqlite_saver())
-    talk.say("pay")
-    namespace = record_in(talk.saver).config["configurable"]["checkpoint_ns"]
-    talk.saver.conn.execute(f"DELETE FROM {table} WHERE checkpoint_ns = ?", (namespace,))  # noqa: S608
-    assert talk.answer("yes") == REFUSED
-    assert "its record is gone" in str(talk.error)
-    assert (talk.bank.paid, talk.say()) == ([], None)
-
-
-def test_a_record_without_a_witness():
-    """It is read as one with a witness."""
-    talk = Talk("create_agent", saver=sqlite_saver())
-    talk.say("pay")
-    gone = "DELETE FROM writes WHERE channel = '__langgraph_patch_once__'"
-    talk.saver.conn.execute(gone)
-    assert talk.answer("yes") is None
-    talk.saver.conn.execute(gone)
-    old = [s.config for s in talk.graph.get_state_history(THREAD) if s.next]
-    for config in old:
-        talk.answer("yes", config)
-    assert talk.bank.paid == [5]
-
-
-@pytest.mark.parametrize("word", ["paused", "ended", None])
-def test_a_record_of_the_version_before(word):
-    """It has the oldest id and fewer fields. It is read, and blocks no other call."""
-    message = calls(("pay", {"amount": 5}), id="m1")
-    talk = Talk("create_agent", bank=Bank(asks=False), script=[message])
-    result = ToolMessage("paid before", tool_call_id="c1")
-    row = record_of(Address("1"), message, "c1", 0)
-    talk.saver.put(row.newest.config, {**empty_checkpoint(), "id": _ID}, {}, {})
-    what = Claim.digest("pay", {"amount": 5})
-    began = {"run": "r1", "what": what}
-    talk.saver.put_writes(row.config, [("began", began)], f"{uuid.uuid5(uuid.NAMESPACE_OID, '1')}")
-    if word:
-        run_sync(end(talk.saver, row, Claim("r1", what, word=word, value={"result": result})))
-    assert talk.say("pay") == (None if word else REFUSED)
-    assert talk.bank.paid == ([5] if word == "paused" else [])
-    if word:
-        assert talk.read == ("paid 5: yes" if word == "paused" else "paid before")
-    talk.model.script = [calls(("pay", {"amount": 6}))]
-    assert (talk.say("pay more"), talk.bank.paid[-1]) == (None, 6)
-
-
 @pytest.mark.parametrize("job", ["other namespaces", "newest 1 of each namespace"])
 def test_a_fork_of_a_call_whose_record_is_gone(job, tmp_path):
     """The fork was refused before, so it knows the record of the other branch."""
@@ -224,14 +146,3 @@ def test_a_fork_of_a_call_whose_record_is_gone(job, tmp_path):
         assert [talk.run(None, fork), talk.run(None)] == [REFUSED, REFUSED]
         execute(database, *(text.format(writes="writes") for text in JOBS[job]))
         assert (talk.run(None), talk.bank.paid) == (REFUSED, [5])
-
-
-def test_a_copy_of_a_thread():
-    """The record comes with it: what has ended in the old thread has ended in the new one."""
-    talk = Talk("create_agent", saver=sqlite_saver())
-    talk.say("pay")
-    asked = talk.graph.get_state(THREAD).config["configurable"]["checkpoint_id"]
-    talk.answer("yes")
-    copy_thread(talk.saver, "1", "2")
-    config = {"configurable": {"thread_id": "2", "checkpoint_id": asked}}
-    assert (talk.answer("yes", config), talk.bank.paid, talk.read) == (None, [5], PAID)

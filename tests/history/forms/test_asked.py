@@ -5,13 +5,11 @@ from collections import Counter
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 
-from langgraph_patch import validate_messages
-from langgraph_patch.history.forms.asked import NOTHING_NEW, TAKES, asked_form, media_in
+from langgraph_patch.history.forms.asked import TAKES, asked_form
 from langgraph_patch.history.forms.plain import plain_form
-from langgraph_patch.history.forms.whole import NO_TEXT
-from support.histories import H, work
+from support.histories import H
 from support.strategies import valid_histories
 
 NOT_SENT = "not sent, because the provider refused the request.]"
@@ -144,22 +142,6 @@ NAMED = {
 """A path or a number in a refusal -> the image of `named_history` that it names."""
 
 
-@pytest.mark.parametrize("path", NAMED)
-def test_the_named_block_alone_is_taken_first(path):
-    """Messages are counted by OpenAI, turns by others: results and a human message are one."""
-    history = [
-        SystemMessage("s"),
-        H([TEXT, image(1)]),
-        *seen(image(2), name="t1"),
-        H([image(3)]),
-        AIMessage("ok", id="a"),
-        H("?"),
-    ]
-    left = {"image/1", "image/2", "image/3"} - {NAMED[path]}
-    assert {*shown(asked_form(history, f"{path}: {IMAGE}", "named").messages)} == left
-    assert shown(asked_form(history, f"{path}: {IMAGE}", "newest").messages) == []
-
-
 @pytest.mark.parametrize(
     "path", ["messages.99.content.0", "messages.0.content.9", "image at index 9"]
 )
@@ -168,38 +150,6 @@ def test_a_path_that_leads_nowhere_names_nothing(path):
     history = [H([image(1)]), AIMessage("ok", id="a"), H("?")]
     assert not asked_form(history, f"{path}: {IMAGE}", "named")
     assert shown(asked_form(history, f"{path}: {IMAGE}").messages) == []
-
-
-def test_the_block_in_a_result_is_named():
-    """Anthropic names it below the result; without it, all of the result are meant."""
-    history = [H("q"), *seen(image(1), TEXT, image(2), name="t1")]
-    inner = f"messages.2.content.0.tool_result.content.2.image: {IMAGE}"
-    assert shown(asked_form(history, inner, "named").messages) == ["image/1"]
-    assert not asked_form(history, inner.replace("content.2.image", "content.1.image"), "named")
-    assert shown(asked_form(history, f"messages.2.content.0: {IMAGE}", "named").messages) == []
-
-
-@pytest.mark.parametrize(
-    "history",
-    [
-        [H([image(1)]), AIMessage("a", id="a"), AIMessage("b", id="b"), H([image(2)])],
-        [H("q"), AIMessage("a", id="a"), H([{"type": "text", "text": " "}, image(1), image(2)])],
-    ],
-    ids=["two messages of a model", "a text that says nothing"],
-)
-def test_what_integrations_count_in_their_own_ways_is_named_only_if_it_is_certain(history):
-    """Otherwise the next form is tried: the newest message may be meant, or an older one."""
-    asked = [*history, AIMessage("ok", id="z"), H([image(3)])]
-    for turn in range(5):
-        for block in range(3):
-            refusal = f"messages.{turn}.content.{block}.image: {IMAGE}"
-            named = shown(asked_form(asked, refusal, "named").messages)
-            is_sure = shown(asked_form(asked, refusal, "newest").messages) == ["image/3"]
-            assert is_sure or (turn, block) in {(3, 0), (4, 0)}
-            assert "image/3" in named
-    assert shown(asked_form(asked, f"messages.2.content.0.image: {IMAGE}", "newest").messages) == [
-        "image/3"
-    ]
 
 
 def test_a_refusal_of_a_picture_leaves_documents():
@@ -221,49 +171,7 @@ def test_a_refusal_of_a_picture_leaves_documents():
         assert kept(refusal, take) == []
 
 
-def test_nothing_is_done_without_media_or_without_a_phrase():
-    """The very history comes back."""
-    for history in ([H("a"), *seen(TEXT), H("b")], [H([image()]), AIMessage("ok"), H("b")]):
-        for take in TAKES:
-            assert (
-                asked_form(history, "tools.0.image: Input should be text", take).messages is history
-            )
-    assert asked_form([H("a"), H("b")], IMAGE).messages == [H("a"), H("b")]
-    assert not asked_form([], " ".join(REFUSALS))
-
-
 # --- the order of roles and the end -----------------------------------------------------------
-
-
-def test_a_message_of_a_model_stands_between_a_result_and_a_human_message():
-    """And nothing else changes."""
-    history = [H("a"), *seen(TEXT), H("b"), AIMessage("ok", id="a2"), H("c")]
-    patch = asked_form(history, AFTER_TOOL)
-    assert [m.type for m in patch.messages] == ["human", "ai", "tool", "ai", "human", "ai", "human"]
-    assert patch.messages[3].content == NO_TEXT
-    assert str(patch) == "inserted message 3 (role_order)"
-
-
-def test_neighbours_of_one_role_become_one_message():
-    """With the id of the first, and its name if all have it; blocks stay apart, and calls stay."""
-    call = {"name": "t", "args": {}, "id": "c", "type": "tool_call"}
-    history = [
-        H("a", id="h1", name="bob"),
-        H([TEXT, image()], id="h2", name="bob"),
-        H("b", id="h3", name="bob"),
-        AIMessage("x", id="a1"),
-        AIMessage("y", id="a2", tool_calls=[call]),
-        ToolMessage("r", tool_call_id="c", id="t1"),
-        ToolMessage("s", tool_call_id="c", id="t2"),
-        H("c"),
-        H("d"),
-    ]
-    humans, models, *results, between, last = asked_form(history, ALTERNATE).messages
-    texts = [{"type": "text", "text": "a"}, TEXT, image(), {"type": "text", "text": "b"}]
-    assert (humans.id, humans.name, humans.content) == ("h1", "bob", texts)
-    assert (models.id, models.content, models.tool_calls) == ("a1", "x\ny", [call])
-    assert [m.id for m in results] == ["t1", "t2"]
-    assert (between.content, last.content) == (NO_TEXT, "c\nd")
 
 
 def test_where_names_differ_each_part_says_whose_it_is():
@@ -287,14 +195,6 @@ def test_where_names_differ_each_part_says_whose_it_is():
     assert asked_form([humans, models], ALTERNATE).messages == [humans, models]
 
 
-def test_a_history_ends_with_a_human_message():
-    """If a model wrote its end: a prefill of the application, without an id, is its own."""
-    written = [H("a"), AIMessage("b", id="a1")]
-    assert asked_form(written, END).messages == [*written, HumanMessage(NOTHING_NEW)]
-    for own in ([H("a"), AIMessage("{")], [H("a")], seen(TEXT)):
-        assert not asked_form(own, END)
-
-
 # --- laws -------------------------------------------------------------------------------------
 
 BLOCKS = st.lists(st.sampled_from([TEXT, *(block for block, _ in MEDIA.values())]), max_size=3)
@@ -313,11 +213,6 @@ def histories(draw):
 texts_of = st.lists(st.sampled_from(REFUSALS), min_size=1, unique=True).map("; ".join)
 
 
-def calls_made(messages):
-    """The calls, in their order."""
-    return [call for message in messages if message.type == "ai" for call in message.tool_calls]
-
-
 def texts(messages):
     """How often each text of a human and of a result stands there."""
     found = Counter()
@@ -330,23 +225,6 @@ def texts(messages):
     return found
 
 
-@given(histories(), texts_of, st.sampled_from(TAKES))
-def test_asked_nothing_is_lost(history, refusal, take):
-    """Texts stay word for word; calls, results and their order stay; the input is not changed."""
-    before = [message.model_copy(deep=True) for message in history]
-    patch = asked_form(history, refusal, take)
-    assert history == before
-    assert patch.before is history or not patch
-    lost = texts(history) - texts(patch.messages)
-    assert +lost == Counter()
-    assert calls_made(patch.messages) == calls_made(history)
-    results = [
-        [m.tool_call_id for m in each if m.type == "tool"] for each in (history, patch.messages)
-    ]
-    assert results[0] == results[1]
-    assert validate_messages(patch.messages) == validate_messages(history) == []
-
-
 @given(histories(), texts_of)
 def test_asked_idempotent(history, refusal):
     """Made again, it is the same list; behind a message at the end of ours all media are older."""
@@ -354,26 +232,3 @@ def test_asked_idempotent(history, refusal):
     messages = asked_form(history, refusal, "all").messages
     assert asked_form(messages, refusal, "all").messages is messages
     assert asked_form(history, refusal, "all").messages == messages
-
-
-@given(histories(), st.sampled_from(TAKES))
-def test_asked_the_newest_human_message_stays(history, take):
-    """Its very object, whatever the text says of media."""
-    humans = [m for m in history if m.type == "human"]
-    after = [m for m in asked_form(history, f"{IMAGE} {NONE}", take).messages if m.type == "human"]
-    assert (not humans and not after) or humans[-1] is after[-1]
-
-
-def test_asked_linear():
-    """Twice the images, neighbours and turns: at most twice the work (and a little)."""
-
-    def history(count):
-        turns = [message for n in range(count) for message in seen(image(n), name=f"t{n}")]
-        return [*(H(f"h{n}") for n in range(count)), *turns, H("?")]
-
-    small, large = (
-        work(lambda each: asked_form(each, "; ".join(REFUSALS), "all"), history(count))
-        for count in (250, 500)
-    )
-    assert large <= 2.2 * small
-    assert len(media_in(history(500))) == 500
