@@ -8,7 +8,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import HumanMessage
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
 from langgraph.func import entrypoint
@@ -21,7 +21,6 @@ from langgraph_patch.errors import OptionError
 BROKEN = [HumanMessage("go"), calls(("wire", {})), HumanMessage("never mind")]
 REPAIRED = ["human", "ai", "tool", "human"]
 CUT = streamed(("mail", '{"to": "bob", "x'), reason="length")
-BOTH_WAYS = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 
 
 class Answer(BaseModel):
@@ -93,35 +92,6 @@ def test_an_option_with_a_wrong_value():
     assert repr(patched).startswith("patch_model(StrictModel(")
     with pytest.raises(OptionError, match="recover='always'"):
         patch_model(patched, recover="always")
-
-
-@pytest.mark.parametrize("value", ["go", BROKEN[:1], 7])
-def test_what_needs_no_repair_is_passed_on_as_it_is(value):
-    """No copy is made of a valid history; what is no input of a model, the model refuses."""
-    received = []
-
-    class Model(StrictModel):
-        def invoke(self, input, *args, **kwargs):
-            received.append(input)
-            return AIMessage("done")
-
-    patch_model(Model()).invoke(value)
-    assert received[0] is value
-
-
-@BOTH_WAYS
-async def test_a_stream_reads_a_valid_history(asynchronous):
-    """Its chunks are those of the model, also if a call in them is cut."""
-    model = StrictModel(script=[CUT])
-    patched = patch_model(model)
-    if asynchronous:
-        chunks = [chunk async for chunk in patched.astream(BROKEN)]
-    else:
-        chunks = list(patched.stream(BROKEN))
-    assert [c.tool_call_chunks for c in chunks if c.tool_call_chunks] == [
-        c.tool_call_chunks for c in CUT if c.tool_call_chunks
-    ]
-    assert [[m.type for m in read] for read in model.seen] == [REPAIRED]
 
 
 class Runs(BaseCallbackHandler):

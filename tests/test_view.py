@@ -2,7 +2,9 @@
 
 import re
 
+import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from rich.cells import cell_len
 from rich.console import Console
 
 from kit import calls
@@ -76,6 +78,25 @@ def test_rows_far_from_a_change_are_folded_and_long_texts_are_cut():
     whole = printed(view.patch_view(patch, whole=True))
     assert all(f"message {number} " in whole for number in range(60) if number not in (10, 11, 50))
     assert whole.count("~") == 2000
+
+
+@pytest.mark.parametrize("width", [40, 99, 100])
+def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(width):
+    """Whatever the script is; ids are whole, alone in their line (C11)."""
+
+    def table_of(report):
+        return view.lines_table("scan", [view.line_of("scan", report)], width)
+
+    text = "好" * 60 + " e\u0301" * 50 + " 👍" * 50 + " " + "x" * 300
+    history = [HumanMessage(text, id="h"), calls(("t", {"x": text}), id="a"), AIMessage("x")]
+    report = damaged(history, reason=text) | {"thread_id": text}
+    for table in (view.report_view(report), table_of(report)):
+        assert max(map(cell_len, printed(table, width).splitlines())) <= width
+    name = "5f1d0f3e" + "-7c0c-4c1e-9d3a-0a3c8e1b2d4f" * (width >= 60)
+    report = damaged([calls(("send_email", {}))], age=90.0) | {"thread_id": name}
+    shown = printed(table_of(report), width)
+    assert {"without", "placeholder", "send_email", "minute", name} <= set(shown.split())
+    assert ("WHAT IS WRONG" in shown) == (width >= 100)
 
 
 def views_of(name):

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from langchain.agents.middleware import AgentMiddleware, ModelRetryMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import RetryPolicy
+from langgraph.types import Command, RetryPolicy, interrupt
 
 from kit import Desk, StrictModel
 from langgraph_patch import patch_model, with_patching
@@ -107,6 +109,31 @@ class Tickets(AgentMiddleware):
             raise OwnError("see the ticket") from None
 
 
+def own_error_in(place: str, model: Any) -> tuple[Any, list[str]]:
+    """A graph that raises an error of its own after a refusal, and its tickets."""
+    tickets = Tickets()
+    if place == "node":
+        call = lambda history: tickets.wrap_model_call(history, model.invoke)
+        return node_of(call), tickets.opened
+    if place == "middleware":
+        return create_agent(model, middleware=[PatchToolCallsMiddleware(), tickets]), tickets.opened
+    return with_patching(create_agent(model, middleware=[tickets])), tickets.opened
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", ["node", "middleware", "create_agent"])
+def test_an_error_of_the_application_is_raised_at_once(place: str, way: str):
+    """Chained or not: one request, one ticket; a note says what to do instead."""
+    model = RefusingModel(rule=empty)
+    graph, opened = own_error_in(place, model)
+    with pytest.raises(OwnError, match="see the ticket") as caught:
+        WAYS[way](graph, say(SILENT), CONFIG)
+    assert (opened, len(model.seen)) == (["ticket"], 1)
+    [note] = notes(caught.value)
+    assert note.endswith("Raise the refusal itself, or call the model through patch_model.")
+    assert "refused the history of thread 't'" in note
+
+
 def test_the_last_attempt_of_tenacity():
     """Its `RetryError` carries it; the repaired request is sent once for both attempts."""
     model = RefusingModel(rule=empty)
@@ -189,6 +216,86 @@ def scripts() -> dict[str, Any]:
 
 
 BEGUN = ["a task", "an async task", "a tool", "a graph", "an answered interrupt"]
+
+
+@pytest.mark.parametrize("case", ["refused", "unusable"])
+@pytest.mark.parametrize("begun", BEGUN)
+def test_nothing_that_was_begun_is_done_twice(begun: str, case: str):
+    """It runs once, and so does the request."""
+    model, desk = scripts()[case], Desk()
+    mail = desk.tools()[0]
+    graph = StateGraph(MessagesState).add_node("n", lambda _: desk.note("it ran") or {})
+    inner = graph.add_edge(START, "n").compile()
+
+    @task
+    def run_task() -> None:
+        desk.note("it ran")
+
+    @task
+    async def run_async_task() -> None:
+        desk.note("it ran")
+
+    def call(history: Any) -> Any:
+        if begun == "an answered interrupt":
+            interrupt("may I?")
+            desk.note("it ran")
+        if begun == "a task":
+            run_task().result()
+        if begun == "a tool":
+            mail.invoke({"to": "bob"})
+        if begun == "a graph":
+            inner.invoke({"messages": []})
+        return model.invoke(history)
+
+    async def acall(history: Any) -> Any:
+        await run_async_task()
+        return await model.ainvoke(history)
+
+    graph = node_of(acall if begun == "an async task" else call)
+    inputs = [say(SILENT), Command(resume="yes")][: 1 + (begun == "an answered interrupt")]
+    for number, each in enumerate(inputs, 1):
+        ends = pytest.raises(RefusedError) if case == "refused" and number == len(inputs) else None
+        with ends or nullcontext():
+            asyncio.run(graph.ainvoke(each, CONFIG))
+    assert (sum(desk.did.values()), len(model.seen)) == (1, 1)
+
+
+class SlowModel(StrictModel):
+    """Answers after a moment."""
+
+    async def _agenerate(self, *args: Any, **options: Any) -> Any:
+        await asyncio.sleep(0.05)
+        return self._generate(*args, **options)
+
+
+@pytest.mark.parametrize("beside", ["a tool", "a model", "a step that comes later", "a coroutine"])
+async def test_what_still_runs_beside_the_refused_request_runs_once(beside: str):
+    """Another branch of the node has begun, and has not ended."""
+    model, other, desk = RefusingModel(rule=empty), SlowModel(), Desk()
+    mail = desk.tools()[0]
+
+    async def slow_mail() -> None:
+        await asyncio.sleep(0.02)
+        await mail.ainvoke({"to": "bob"})
+
+    async def ask_other() -> None:
+        await other.ainvoke("hi")
+        desk.note("paid")
+
+    async def call(history: Any) -> Any:
+        if beside == "a coroutine":
+            running = asyncio.create_task(slow_mail())
+            answer = await model.ainvoke(history)
+            await running
+            return answer
+        branch = {"a tool": mail.ainvoke, "a model": ask_other}.get(beside, slow_mail)
+        others = [branch({"to": "bob"})] if beside == "a tool" else [branch()]
+        return (await asyncio.gather(model.ainvoke(history), *others))[0]
+
+    with pytest.raises(RefusedError):
+        await node_of(call).ainvoke(say(SILENT), CONFIG)
+    await asyncio.sleep(0.1)
+    assert (sum(desk.did.values()), len(model.seen)) == (1, 1)
 
 
 # --- 4. counted as it is said -------------------------------------------------------------------
@@ -297,6 +404,62 @@ def test_reading_an_error_never_raises(name: str, place: str):
     )
     assert end_of(graph) is error
     assert len(model.seen) == (3 if "status_code" in dir(error) else 1)
+
+
+# --- a refusal that is no error any more --------------------------------------------------------
+
+
+class MailsFirst(AgentMiddleware):
+    """Runs a tool before the model is asked."""
+
+    def __init__(self, did: list[str]) -> None:
+        super().__init__()
+        self.did = did
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Send a mail."""
+        Desk().tools()[0].invoke({"to": "ops"})
+        self.did.append("mail")
+        return handler(request)
+
+
+class AsksAJudge(AgentMiddleware):
+    """Asks a second model behind the first."""
+
+    def __init__(self, judge: Any) -> None:
+        super().__init__()
+        self.judge = judge
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Ask it for the same history."""
+        response = handler(request)
+        self.judge.invoke(request.messages)
+        return response
+
+
+def test_what_ran_below_the_middleware_is_known_to_the_node():
+    """A tool that ran there does not run again when another model of the node is refused."""
+    did, judge = list[str](), RefusingModel(rule=empty)
+    middleware = [AsksAJudge(judge), PatchToolCallsMiddleware(), MailsFirst(did)]
+    agent = create_agent(StrictModel(refuses=lambda _: None), [], middleware=middleware)
+    with pytest.raises(RefusedError):
+        with_patching(agent).invoke(say(SILENT))
+    assert did == ["mail"]
+    assert len(judge.seen) == 1
+
+
+def test_a_patch_model_that_answered_is_not_asked_again():
+    """As a model that answered: another one of the node is refused behind it."""
+    first, second = StrictModel(), RefusingModel(rule=empty)
+    patched = patch_model(first)
+
+    def node(messages: list[BaseMessage]) -> AIMessage:
+        patched.invoke([HumanMessage("sum up")])
+        return second.invoke(messages)
+
+    with pytest.raises(RefusedError):
+        node_of(node).invoke(say(SILENT), CONFIG)
+    assert (len(first.seen), len(second.seen)) == (1, 1)
 
 
 # --- a call that was left to a frontend ---------------------------------------------------------

@@ -3,23 +3,22 @@
 `tests/history/forms/test_asked.py` has the form itself, `scripts/asked_table.py` the servers.
 """
 
+import logging
+from itertools import pairwise
 from typing import Any, TypedDict
 
 import pytest
-from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START
 
-from langgraph_patch import PatchToolCallsMiddleware, patch_model
 from support.asked import BAD, TEXT
-from support.refused import CONFIG, PLACES, RefusedError, RefusingModel
+from support.refused import CONFIG, PLACES, WAYS, RefusedError, RefusingModel
 
 PATCHED = [place for place in PLACES if place != "bare"]
 IMAGE, NO_IMAGES = "Could not process image", "image_url is only supported by certain models"
 AFTER_TOOL = "Unexpected role 'user' after role 'tool'"
-NO_PREFILL = "This model does not support assistant message prefill."
 CALL: Any = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
 
 
@@ -33,9 +32,10 @@ def bad(messages):
     return refuses(IMAGE, "YmFk")(messages)
 
 
-def ends_with_a_model(messages):
-    """A rule of Claude 4.6."""
-    return NO_PREFILL if messages[-1].type == "ai" else None
+def user_after_tool(messages):
+    """A rule of old servers of Mistral."""
+    types = [message.type for message in messages]
+    return AFTER_TOOL if ("tool", "human") in pairwise(types) else None
 
 
 def agent_of(place, rule, history, script=(), tools=()):
@@ -52,6 +52,31 @@ def stored(graph):
 
 
 SHOWN = [HumanMessage([TEXT, BAD], id="h1"), AIMessage("ok", id="a1")]
+
+
+@pytest.mark.parametrize("place", PATCHED)
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_of_it_is_stored(place, way, caplog):
+    """The state has the picture and the answer, whatever way the graph is run; one line says so."""
+    caplog.set_level(logging.INFO, "langgraph_patch")
+    graph, model = agent_of(place, bad, SHOWN)
+    WAYS[way](graph, {"messages": [HumanMessage("?", id="h2")]}, CONFIG)
+    assert [*stored(graph)[:2], stored(graph)[2].content] == [*SHOWN, "?"]
+    assert [m.content for m in stored(graph)[3:]] == ["done"]
+    assert len(model.seen) == 2
+    lines = [r.getMessage() for r in caplog.records if "asked the model" in r.getMessage()]
+    assert len(lines) == 1
+    assert "corrected message 0 (media)" in lines[0]
+
+
+@pytest.mark.parametrize("place", ["middleware", "patch_model"])
+def test_a_loop_pays_once(place):
+    """Of twenty requests of one run the first is refused; the forms are not tried again."""
+    tool = StructuredTool.from_function(lambda: "ok", name="look", description="Look.")
+    script = [AIMessage("", tool_calls=[{**CALL, "id": f"c{n}"}]) for n in range(19)]
+    graph, model = agent_of(place, bad, SHOWN, script, [tool])
+    graph.invoke({"messages": [HumanMessage("go")]}, {**CONFIG, "recursion_limit": 100})
+    assert [bool(bad(messages)) for messages in model.seen] == [True, *[False] * 20]
 
 
 @pytest.mark.parametrize("place", PATCHED)
@@ -79,29 +104,6 @@ def test_a_refusal_without_the_matter_stays_as_it_was(place, text):
         not getattr(caught.value, "__notes__", [])
         or "during task" in str(caught.value.__notes__).lower()
     )
-    assert len(model.seen) == 1
-
-
-def test_the_own_prefill_of_an_application_stays():
-    """It has no id: the error is raised, and nothing is put behind it."""
-
-    class Prefills(AgentMiddleware):
-        def wrap_model_call(self, request, handler):
-            return handler(request.override(messages=[*request.messages, AIMessage("{")]))
-
-    def rule(messages):
-        return ends_with_a_model(messages)
-
-    for inner in (True, False):
-        model = RefusingModel(rule=rule)
-        own = [PatchToolCallsMiddleware(), Prefills()]
-        agent = create_agent(model, middleware=own if inner else own[::-1])
-        with pytest.raises(RefusedError):
-            agent.invoke({"messages": [HumanMessage("a")]})
-        assert len(model.seen) == 1
-    model = RefusingModel(rule=rule)
-    with pytest.raises(RefusedError):
-        patch_model(model).invoke([HumanMessage("a"), AIMessage("{")])
     assert len(model.seen) == 1
 
 

@@ -5,6 +5,8 @@ A refusal is known from every other error by its attributes, wherever it is in a
 """
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +15,11 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt
-from langgraph.graph import START
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, interrupt
 
 from kit import Desk
-from langgraph_patch import patch_model
+from langgraph_patch import patch_model, with_patching
 from langgraph_patch.asking.refusal import is_refusal
 from langgraph_patch.errors import EvidenceError
 from support.refused import (
@@ -26,6 +29,7 @@ from support.refused import (
     TEXT,
     THINKING,
     WAYS,
+    RefusedError,
     RefusingModel,
     ai,
     claude,
@@ -81,21 +85,6 @@ def say(text="2"):
 PATCHED = [place for place in PLACES if place != "bare"]
 
 
-@pytest.mark.parametrize("place", PATCHED)
-def test_thinking_goes_if_the_refusal_speaks_of_it(place):
-    """That of earlier turns is removed from the state; that of the running turn for a request."""
-    graph, model = agent(place, thinking, FOREIGN)
-    WAYS["invoke"](graph, say(), CONFIG)
-    is_stored = place != "patch_model"
-    assert contents(graph)[1] == ([TEXT] if is_stored else [THINKING, TEXT])
-    call = {"name": "mail", "args": {"to": "bob"}, "id": "c1"}
-    model.script += [AIMessage([THINKING], tool_calls=[call]), AIMessage("sent")]
-    WAYS["invoke"](graph, say("3"), CONFIG)
-    assert contents(graph)[-3:] == [[THINKING], "sent to bob", "sent"]
-    WAYS["invoke"](graph, say("4"), CONFIG)
-    assert (contents(graph)[-5] == "") is is_stored
-
-
 class SdkError(Exception):
     """An error of a provider's SDK, with these attributes."""
 
@@ -125,6 +114,70 @@ def test_another_error_is_never_asked_again(place, error):
             way(graph, say(), CONFIG)
         assert str(caught.value) == str(error)
         assert len(model.seen) == number
+
+
+@pytest.mark.parametrize("place", PATCHED)
+def test_a_cancelled_run_is_not_asked_again(place):
+    """Also while the provider is about to refuse."""
+
+    def fails(_):
+        started.set()
+        time.sleep(0.1)
+        return "must have content"
+
+    async def cancel(graph):
+        run = asyncio.create_task(graph.ainvoke(say(), CONFIG))
+        await asyncio.to_thread(started.wait)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        await asyncio.sleep(0.2)
+
+    started = threading.Event()
+    graph, model = agent(place, fails, SILENT)
+    asyncio.run(cancel(graph))
+    assert len(model.seen) == 1
+
+
+def node_graph(node, history, **options):
+    """A patched graph of one node, and a thread with this history."""
+    builder = StateGraph(MessagesState).add_node("model", node, **options)
+    graph = builder.add_edge(START, "model").compile(checkpointer=InMemorySaver())
+    return thread(with_patching(graph, model_node="model"), history)
+
+
+def test_nothing_is_done_twice():
+    """A node that ran a tool or got an answer, that asked a human or failed itself, runs once."""
+    model = RefusingModel(rule=empty)
+    desk = Desk()
+    mail = desk.tools()[0]
+    runs = []
+
+    def with_tool(state, config):
+        mail.invoke({"to": "bob"}, config)
+        return {"messages": [model.invoke(state["messages"], config)]}
+
+    def with_answer(state):
+        RefusingModel(rule=lambda _: None).invoke("hi")
+        return {"messages": [model.invoke(state["messages"])]}
+
+    def with_question(state):
+        interrupt("sure?")
+        return {"messages": [model.invoke(state["messages"])]}
+
+    def of_its_own(state):
+        runs.append(state)
+        raise RefusedError("its own request")
+
+    for node in (with_tool, with_answer, of_its_own):
+        with pytest.raises(RefusedError):
+            node_graph(node, SILENT).invoke(say(), CONFIG)
+    graph = node_graph(with_question, SILENT)
+    assert graph.invoke(say(), CONFIG)["__interrupt__"]
+    with pytest.raises(RefusedError):
+        graph.invoke(Command(resume="yes"), CONFIG)
+    assert desk.did["mail bob"] == 1
+    assert (len(model.seen), len(runs)) == (3, 1)
 
 
 class ContextOverflowError(SdkError):

@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import sys
 from argparse import Namespace
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from langchain_core.messages import HumanMessage
@@ -18,6 +17,7 @@ from pydantic import BaseModel
 
 from kit import calls
 from langgraph_patch import threads
+from langgraph_patch._text import database_name
 from langgraph_patch.cli import commands, main, output
 from langgraph_patch.cli.output import Counts, next_command
 from langgraph_patch.threads import ThreadReport, open_database, repair_thread, scan_threads
@@ -158,6 +158,19 @@ def test_bad_input_is_said_and_exit_code_2(cli, path, tmp_path):
 # --- where the database is ---------------------------------------------------------------
 
 
+def test_a_database_is_named_without_its_password():
+    """What may be a piece of a password is not shown."""
+    names = {
+        "postgresql://bob:s3cret@db.example/app?sslmode=require": "postgresql://db.example/app",
+        "postgresql:///app?service=s3cret": "postgresql:///app",
+        "postgresql://[::1]:5432/app": "postgresql://[::1]:5432/app",
+        "postgresql://bob:s3cret/@db/app": "the database",
+        "postgresql://bob:s3cret#x@db/app": "the database",
+        "postgresql://bob:s3cret": "the database",
+    }
+    assert {location: database_name(location) for location in names} == names
+
+
 NO_DATABASE = "This is not a supported database"
 SECRET = {
     "u:Zx9secret@host/db": NO_DATABASE,
@@ -206,22 +219,21 @@ def test_no_password_is_printed(cli, path, monkeypatch):
 # --- scan --------------------------------------------------------------------------------
 
 
-def test_a_terminal_gets_columns_and_colours(cli, path, monkeypatch):
-    """No line is wider, but for 40 columns at least (fault C11); NO_COLOR is obeyed."""
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    out = cli("scan", path)[1]  # damaged threads are red, paused ones yellow
-    assert out.index("\x1b[31m") < out.index("\x1b[33m")
-    monkeypatch.setenv("NO_COLOR", "1")
-    for columns in ("30", "120"):
-        monkeypatch.setenv("COLUMNS", columns)
-        out = cli("scan", path)[1]
-        assert "\x1b[3" not in out
-        widest = max(len(re.sub("\x1b.*?m", "", line)) for line in out.splitlines())
-        assert widest <= max(int(columns), 40)
-    assert cli("scan", path, "healthy")[:2] == (0, "")
+def test_a_scan_prints_the_totals_and_a_table(cli, path):
+    """What is dead and why, who waits and how long; a line for each thread; what to do next."""
+    code, out, err = cli("scan", path)
+    head, broken, paused = (line.split("\t") for line in out.splitlines())
+    assert (code, head) == (1, ["THREAD", "STATUS", "AGE", "WHAT IS WRONG", "A REPAIR"])
+    assert re.fullmatch(r"\d+ seconds?", broken.pop(2))
+    assert broken == ["broken", "damaged", "2 calls without a result", REPAIRS]
+    assert paused[:2] + paused[3:] == ["paused", "paused", "asks wire 5?", ""]
+    totals, *following = err.splitlines()
+    said = (
+        "1 of 3 histories is damaged: 1 with recoverable results, 1 awaiting_input; 1 waits for a "
+        "human, the"
+    )
+    assert totals.startswith(f"langgraph-patch: {said} ")
+    assert [line.split()[3] for line in following] == ["one", "damaged:", "paused:"]
 
 
 def test_one_line_says_so_after_a_pause(cli, path, monkeypatch):
@@ -231,6 +243,22 @@ def test_one_line_says_so_after_a_pause(cli, path, monkeypatch):
     clock = iter((0, 65, 66, 67, 68, 71))
     monkeypatch.setattr(output.time, "monotonic", lambda: next(clock))
     assert re.findall(r"(\d+) read so far", cli("scan", path)[2]) == ["1", "5"]
+
+
+def test_a_bar_is_for_a_terminal_that_nothing_else_is_printed_on(cli, path, monkeypatch):
+    """A log has no code of a terminal, also with FORCE_COLOR; no spinner stands before a line."""
+    repair = ("repair", path, "--all", "--min-age", 0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert "\x1b" not in cli(*repair)[2]
+    for stdout, option, has_bar in (
+        *((True, "--diff", False), (True, "--json", False), (True, "--quiet", False)),
+        *((False, "--diff", True), (False, "--json", True), (True, "--recover", True)),
+    ):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda it=stdout: it, raising=False)
+        arguments = [each for each in (option,) if each != "--recover"]
+        assert ("\x1b[?25l" in cli(*repair, *arguments)[2]) == has_bar, option
 
 
 def test_a_next_command_can_be_pasted(cli, path, tmp_path, monkeypatch):
@@ -326,35 +354,6 @@ def test_a_command_that_ends_early_prints_what_was_done(error, code, cli, path, 
     found, out, err = cli("repair", path, "--all", *APPLY)
     assert (found, outcomes_in(out)) == (code, {"broken": "repaired"})
     assert "1 healthy, 1 repaired." in err
-
-
-SELECTED = {
-    "--thread b* --thread p?used": ["broken", "paused"],
-    "--thread B*": [],
-    "paused --thread p*": ["paused"],
-    "paused broken": ["broken", "paused"],
-    **{f"--since {since}": ["broken"] for since in ("4h", "90min", "600s", "18001")},
-    **{f"--since {since}": ["broken", "paused"] for since in ("6h", "2d", "99999d")},
-    "--since 0min": [],
-    "--status damaged": ["broken"],
-    "--status paused --status damaged": ["broken", "paused"],
-    "--status healthy": ["healthy"],
-    "--status unreadable": [],
-    "--thread -": ["paused"],
-}
-
-
-def test_threads_are_selected(cli, path, monkeypatch):
-    """By id, by patterns, by ids from the input, by status, and by time: five hours ago or now."""
-    with SqliteSaver.from_conn_string(path) as saver:
-        saved = saver.get_tuple(thread("paused"))
-        old = (datetime.now(UTC) - timedelta(hours=5, minutes=1)).isoformat()
-        saver.put(saved.parent_config, {**saved.checkpoint, "ts": old}, saved.metadata, {})
-    found = {}
-    for each in SELECTED:
-        monkeypatch.setattr(sys, "stdin", io.StringIO("paused\nhealthy\n"))
-        found[each] = ids_in(cli("scan", path, *each.split())[1])
-    assert found == SELECTED
 
 
 def test_an_input_without_ids_says_so(cli, path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from typing import Any
 
@@ -18,13 +19,16 @@ from langgraph_patch.evidence.claims import (
     begin,
     claims_in,
     end,
+    is_record,
     read_claims,
     record_of,
 )
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.findings import Finding
-from support.bank import Bank, Memory, Talk
+from langgraph_patch.threads import scan_threads
+from support.bank import THREAD, Bank, Memory, Talk
+from support.databases import sqlite_saver
 
 MESSAGE = calls(("pay", {"amount": 5}), id="m1")
 CHECKPOINT = Address("1", "", "1f1eb141-1ed6-6e50-8000-d72bd9b48c36")
@@ -61,6 +65,37 @@ RESULT = ToolMessage("paid", tool_call_id="c1")
 # --- who wins -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("make", [InMemorySaver, sqlite_saver], ids=["memory", "sqlite"])
+def test_of_two_claims_one_is_made(make):
+    """Of many at once, again after each that was given back."""
+    saver = make()
+    for _ in range(20):
+        own = [claim() for _ in range(4)]
+        last: list[Any] = []
+        barrier = threading.Barrier(4)
+
+        def run(each, barrier=barrier, last=last):
+            barrier.wait()
+            last.append(run_sync(begin(saver, RECORD, each)).run)
+
+        threads = [threading.Thread(target=run, args=(each,)) for each in own]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (winner,) = set(last)
+        run_sync(end(saver, RECORD, claim(run=winner, word="paused")))
+    assert len(claims_in(saver.get_tuple(RECORD.config)) or []) == 20
+
+
+def test_only_its_own_run_ends_a_claim():
+    """Another run that ends it changes nothing."""
+    saver = InMemorySaver()
+    (own,) = made(saver, None)
+    run_sync(end(saver, RECORD, claim(word="paused")))
+    assert claims_in(saver.get_tuple(RECORD.config)) == [own]
+
+
 def test_a_record_that_cannot_be_read_back():
     """No claim is made of it, and what was written is given back."""
 
@@ -81,6 +116,18 @@ def test_a_record_that_cannot_be_read_back():
 def names(saved: Any) -> str:
     """The namespace of a checkpoint."""
     return saved.config["configurable"]["checkpoint_ns"]
+
+
+def test_a_thousand_calls_are_linear():
+    """Each has a record of its own: what is read of one does not grow."""
+    saver, sizes = sqlite_saver(), set()
+    for number in range(1000):
+        record = record_of(CHECKPOINT, MESSAGE, f"c{number}", 0)
+        own = claim()
+        run_sync(begin(saver, record, own))
+        run_sync(end(saver, record, claim(run=own.run, word="ended", value={"result": RESULT})))
+        sizes.add(len(saver.get_tuple(record.config).pending_writes))
+    assert sizes == {2}
 
 
 # --- what the repair reads ----------------------------------------------------------------------
@@ -114,6 +161,19 @@ def test_what_a_record_shows(words, finding):
     assert found_by(saver) == finding
     assert found_by(saver, tools=["other"]) is None
     assert found_by(saver, tools=["pay"]) == finding
+
+
+@pytest.mark.parametrize(
+    "other",
+    [calls(("pay", {"amount": 6}), id="m1"), calls(("wire", {"amount": 5}), id="m1")],
+)
+def test_another_call_in_its_place(other):
+    """The record is of the call as it was: nothing is known of this one."""
+    saver = InMemorySaver()
+    made(saver, ("ended", {"result": RESULT}))
+    assert found_by(saver, other) == Finding()
+    assert found_by(saver, calls(("pay", {"amount": 5}), id="m2")) is None
+    assert found_by(saver, calls(("pay", {"amount": 5}))) is None
 
 
 def row(saver: Any, task: str, word: str, value: Any) -> None:
@@ -199,3 +259,39 @@ def checkpoint(saver: Any) -> Any:
     other = InMemorySaver()
     made(other, "paused")
     return other.get_tuple(RECORD.config).checkpoint
+
+
+# --- stored threads -----------------------------------------------------------------------------
+
+
+def test_what_a_record_costs():
+    """It is asked for once for each open call; a healthy thread costs one query."""
+    asked = []
+
+    class Asked(Memory):
+        def get_tuple(self, config):
+            asked.append(False)
+            return super().get_tuple(config)
+
+        def list(self, config, **options):
+            if config and is_record(config["configurable"].get("checkpoint_ns", "")):
+                asked.append(True)
+            return super().list(config, **options)
+
+    saver = Asked()
+    healthy = Talk("create_agent", saver=saver, bank=Bank(asks=False))
+    healthy.say("pay")
+    asked.clear()
+    assert [report.status for report in scan_threads(saver)] == ["healthy"]
+    assert asked == [False]
+    saver.delete_thread("1")
+    two = [("pay", {"amount": 5}), ("pay", {"amount": 6})]
+    damaged = Talk("create_agent", saver=saver, script=[calls(*two)], once=[])
+    damaged.say("pay")
+    damaged.graph.update_state(THREAD, {"messages": [("user", "no")]}, as_node="__start__")
+    asked.clear()
+    assert [report.status for report in scan_threads(saver)] == ["paused"]
+    assert sum(asked) == 2
+    asked.clear()
+    damaged.say()
+    assert sum(asked) == 0

@@ -2,16 +2,18 @@
 
 from typing import Any
 
+import pytest
 from langchain_core.messages import AIMessage, RemoveMessage, SystemMessage
-from langgraph.checkpoint.serde.types import ERROR, RESUME
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.types import Overwrite
+from langgraph.types import Interrupt, Overwrite
 
-from langgraph_patch._langgraph.storage import NO_TASK, RETURN
+from langgraph_patch._langgraph.storage import NO_TASK, RETURN, own_interrupt_id
 from langgraph_patch.evidence.judge import Facts, JudgedCall, Steps, judgements
 from langgraph_patch.evidence.window import Window
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.findings import Finding
+from support.histories import work
 from support.supersteps import (
     ASKS,
     CLIENT,
@@ -36,6 +38,7 @@ PERHAPS = "malformed | tools_ran | {"
 INVALID = {"name": "mail", "args": "{", "id": "c1", "error": None, "type": "invalid_tool_call"}
 GATE = "HumanInTheLoopMiddleware.after_model"
 ANSWER = (NO_TASK, RESUME, "yes")
+GOTO = (NO_TASK, "branch:to:tools", None)
 
 
 def edited(message: AIMessage, **fields: Any) -> AIMessage:
@@ -205,6 +208,34 @@ LOG, PII = "Log.after_model", "PIIMiddleware[email].after_model"
 
 REFUSED = ASKS, (RESUME, ["no"]), KAPUT
 
+GATES: dict[str, tuple[Any, ...]] = {
+    "it asked": (WIRE, APPROVAL, ran(GATE, ASKS), news(WIRE)),
+    "the hook of `create_react_agent`": (WIRE, APPROVAL, ran("post_model_hook", ASKS)),
+    "after another hook": (WIRE, APPROVAL, ran(LOG, ("note", 1)), ran(GATE, ASKS)),
+    "it refused the answer": (BOTH, "not_started, not_started", ran(GATE, *REFUSED)),
+    "it refused a plain answer": (WIRE, "not_started", ran(GATE, *REFUSED, others=[ANSWER])),
+    "it refused it after another one": (
+        WIRE, "not_started", ran(PII, ("note", 1)), ran(GATE, *REFUSED), news(WIRE)
+    ),
+    "behind a hook of the application": (
+        WIRE, "unknown", ran(LOG, ("note", 1)), ran(GATE, *REFUSED), news(WIRE)
+    ),
+    "a hook of the application": (WIRE, "unknown", ran(LOG, *REFUSED)),
+    "the same, of `create_react_agent`": (WIRE, "unknown", ran("post_model_hook", *REFUSED)),
+    "it failed, and no answer is recorded": (WIRE, "unknown", ran(GATE, ASKS, KAPUT)),
+    "it failed once and went on": (WIRE, "unknown", ran(GATE, *REFUSED), ran("tools")),
+    "it refused it behind the tools": (WIRE, "unknown", ran("tools"), ran(GATE, *REFUSED)),
+    "behind one that is not stored": (WIRE, "unknown", ran(GATE, skip=1), ran(GATE, *REFUSED)),
+    "it refused it after a call that ran": (
+        BOTH, "sent, unknown", sent("sent", None), ran(GATE, *REFUSED)
+    ),
+    "a client's goto beside it": (WIRE, "unknown", ran(GATE, ASKS, others=[GOTO])),
+    "a `Send` beside it": (WIRE, "unknown", ran(GATE, ASKS, sent_by=made("mail:c7"))),
+    "a node of the application beside it": (WIRE, "unknown", ran([GATE, "work"], ASKS)),
+    "the tools ran before it": (WIRE, "unknown", ran("tools"), ran(GATE, ASKS)),
+    "a call that ran": (BOTH, "sent, unknown", sent("sent", None), ran(GATE, ASKS)),
+}  # fmt: skip
+
 
 CUT = edited(MAIL, tool_calls=[], invalid_tool_calls=[INVALID])
 
@@ -222,6 +253,18 @@ def test_what_its_own_task_recorded():
     assert wrong_in(OWN) == {}
 
 
+@pytest.mark.needs(langgraph="1.2.20")
+@pytest.mark.parametrize(("number", "expected"), [(0, FAILED), (1, FAILED), (2, "unknown")])
+def test_the_number_of_a_question_tells_what_came_last(number: int, expected: str):
+    """A task that asks its next question behind an error was run again: it did not fail last."""
+    thread = Thread(WIRE, sent([(RESUME, ["a", "b"]), KAPUT]))
+    [task] = thread.step.tasks
+    own = own_interrupt_id("", "tools", task.id, number)
+    thread.saver.put_writes(thread.config, [(INTERRUPT, [Interrupt("well?", id=own)])], task.id)
+    assert thread.found() == expected
+    assert thread.step.tasks[0].answered == {own} - ({own} if number == 2 else set())
+
+
 def test_a_result_that_another_task_wrote():
     """It counts if no other open call of that id may have made it."""
     assert wrong_in(RESULTS) == {}
@@ -230,6 +273,16 @@ def test_a_result_that_another_task_wrote():
 def test_the_only_call_of_a_node_over_the_whole_state():
     """The end of the node is that of the call, if the call is all that it can have run."""
     assert wrong_in(ONLY) == {}
+
+
+def test_an_approval_that_was_pending():
+    """Nothing has started the calls, if only nodes between the model and the tools ran."""
+    assert wrong_in(GATES) == {}
+
+
+def test_incomplete_arguments():
+    """Such a call was not run, if nothing can have run it; otherwise tools may have."""
+    assert wrong_in(CUTS) == {}
 
 
 # --- the rows -----------------------------------------------------------------------------------
@@ -244,6 +297,18 @@ def judged(record: Finding | None, *wrote: Any, **known: Any) -> Any:
     facts = Facts(window.calls[0], Steps(window), replayed, record, known.get("elsewhere"))
     first = next(judgements(facts), None)
     return first and first.finding
+
+
+def test_the_order_of_authority():
+    """A result, then the record of a call that runs once, then its own task, then another graph."""
+    done, begun, sent_on = Finding(result=result("x")), Finding(detail="started"), Finding("failed")
+    below = JudgedCall(sent_on)
+    assert judged(begun, KAPUT, result=done) == done
+    assert judged(begun, elsewhere=JudgedCall(done)) == done
+    assert judged(begun, KAPUT, elsewhere=below) == begun
+    assert judged(None, KAPUT, elsewhere=below) == Finding("failed", error=repr(KAPUT))
+    assert judged(None, elsewhere=below) == sent_on
+    assert judged(None) is None
 
 
 # --- how much is looked at ----------------------------------------------------------------------
@@ -269,3 +334,11 @@ CROWDS: dict[str, Any] = {
     "it asked": lambda _: ran("tools", ASKS),
     "a hook asked": lambda _: ran(GATE, ASKS),
 }
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_linear_in_the_calls_of_a_message(crowd: str):
+    """Twice the calls, twice the work: what is recorded of a call is looked up, not looked for."""
+    threads = [Thread(many(count), CROWDS[crowd](count)) for count in (100, 200)]
+    small, large = (work(lambda _, each=each: each.search(), []) for each in threads)
+    assert large <= 2.2 * small

@@ -6,14 +6,15 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from kit import Agent, calls
 from langgraph_patch import DanglingCall
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.reconcile import reconcile_calls
-from langgraph_patch.history.findings import CAUSES
+from langgraph_patch.repairing.repairer import Repairer
 
 KEY = (0, 1)
 TURN = calls(("mail", {"to": "bob"}), ("wire", {"amount": 3}), id="a1")
@@ -56,18 +57,21 @@ def test_a_lookup_that_does_not_know(caplog: pytest.LogCaptureFixture):
     assert warnings == ["the lookup for tool call 'c2' raised KeyError('missing')"]
 
 
+def test_it_is_not_asked_about_calls_that_are_about_to_run():
+    """A history that may end with calls: they are the tools' business."""
+    asked: list[DanglingCall] = []
+    repairer = Repairer(leaves_open=True, reconcile={"wire": asked.append})
+    reading = repairer.read([TURN, HumanMessage("hm"), TURN.model_copy(update={"id": "a2"})])
+    assert reading is not None
+    run_sync(repairer.repair(reading, Run({})))
+    assert [call.message.id for call in asked] == ["a1"]
+
+
 def settled(cause: Any, lookup: Any, message_id: str = "a1") -> Any:
     """What a lookup settles of a call with this cause."""
     message = AIMessage("", id=message_id)
     call = DanglingCall("c2", "wire", {"amount": 3}, cause, None, message, 0)
     return run_sync(reconcile_calls([(KEY, call)], {"wire": lookup}))
-
-
-def test_the_causes():
-    """A call that may have run is asked about, one with a certain outcome is not."""
-    asked = {cause: bool(settled(cause, booked)) for cause in CAUSES}
-    certain = {"failed": False, "not_started": False, "malformed": False}
-    assert asked == {"unknown": True, "cancelled": True, "awaiting_input": True, **certain}
 
 
 def test_a_tool_message_is_kept():

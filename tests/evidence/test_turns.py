@@ -1,6 +1,10 @@
 """The abandoned turn of an agent that is a node: LangGraph drops it, START adds it."""
 
+import copy
+import json
+import logging
 import operator
+from hashlib import sha256
 from typing import Annotated, Any
 
 import pytest
@@ -21,6 +25,7 @@ from typing_extensions import TypedDict
 from kit import (
     NESTED,
     Agent,
+    Counting,
     StrictModel,
     above,
     calling,
@@ -81,6 +86,26 @@ def compiled(builder: Any, saver: Any, **options: Any) -> Any:
     return with_patching(builder.compile(checkpointer=saver), **options)
 
 
+def test_what_on_patch_learns_of_a_turn(caplog: pytest.LogCaptureFixture):
+    """Each message that was added is a change, at the place where it stands, and is logged."""
+    caplog.set_level(logging.INFO, "langgraph_patch")
+    patches: list[Patch] = []
+    agent = abandoned("node", on_patch=lambda patch, _: patches.append(patch))
+    (patch,) = patches
+    assert [(c.kind, c.defect, c.index, c.tool_call_id) for c in patch.changes] == [
+        ("restored", "abandoned", 1, ""),
+        ("recovered", "dangling", 1, "c1"),
+        ("inserted", "dangling", 1, "c2"),
+    ]
+    assert shown(patch.before) == ["human: pay bob", "human: never mind"]
+    assert patch.messages == agent.history[:-1]
+    assert "restored AIMessage" in caplog.text
+    patches.clear()  # a result that the agent itself had taken
+    abandoned("node", calls(MAIL), calls(WIRE, first=2), on_patch=lambda p, _: patches.append(p))
+    found = [(c.kind, c.tool_call_id) for c in patches[0].changes]
+    assert found == [("restored", ""), ("restored", "c1"), ("restored", ""), ("inserted", "c2")]
+
+
 def test_a_change_beside_a_turn_names_its_place_in_the_history():
     """The message that it changes stands there, whatever is added before it."""
     patches: list[Patch] = []
@@ -91,6 +116,19 @@ def test_a_change_beside_a_turn_names_its_place_in_the_history():
     (dropped,) = [change for change in patches[0].changes if change.kind == "dropped"]
     assert (dropped.index, dropped.tool_call_id) == (2, "c9")
     assert patches[0].before[2].text == "nobody asked"
+
+
+@pytest.mark.parametrize(
+    ("kind", "durability"), [("node", "sync"), ("two_levels", "exit"), ("delta_as_node", "async")]
+)
+def test_several_in_a_row_with_any_durability(kind: str, durability: str):
+    """Each turn stands before the message that abandoned it, once."""
+    agent = Agent(kind, TURN, EVE)
+    for text in ("pay bob", "pay eve", "never mind"):
+        agent.say(text, durability=durability)
+    expected = [*ABANDONED[:-1], "human: pay eve", *SECOND, "human: never mind", "ai: done"]
+    assert shown(agent.history) == expected
+    assert agent.desk.did == {"mail bob": 1, "mail eve": 1}
 
 
 def test_an_update_between_the_pause_and_the_message():
@@ -165,6 +203,24 @@ def test_other_keys_that_the_agent_had_written():
     assert agent.graph.get_state(agent.config).values["owner"] == "eve"
 
 
+def test_a_turn_that_was_told_before_is_not_told_again():
+    """Under the id that the message had in older versions."""
+    agent = Agent("called", TURN)
+    agent.say("pay bob")
+    fork = copy.copy(agent)
+    fork.graph = agent.graph.copy({"checkpointer": copy.deepcopy(agent.graph.checkpointer)})
+    fork.say("never mind")
+    (record,) = ours(fork)
+    rows = agent.graph.checkpointer.list(agent.config)
+    namespaces = {row.config["configurable"]["checkpoint_ns"] for row in rows}
+    (namespace,) = (each for each in namespaces if each and "|" not in each)
+    digest = sha256(json.dumps(["turn", namespace]).encode()).hexdigest()[:32]
+    assert record.id == f"do-not-render-{digest}"  # stored in threads: the same in each version
+    older = AIMessage("told before", id=str(record.id).replace("do-not-render-", "patch-"))
+    agent.run({"messages": [older, HumanMessage("never mind")]})
+    assert ours(agent) == []
+
+
 def other_history(model: Any, tools: Any, saver: Any) -> Any:
     """An agent that gets a task message of its own."""
     start = lambda _: {"messages": [HumanMessage("task")]}
@@ -186,6 +242,19 @@ def test_an_agent_that_does_not_continue_the_history():
         agent = abandoned(build)
         assert [message.type for message in agent.history] == ["human", *added, "human", "ai"]
         assert validate_messages(agent.history) == []
+
+
+@pytest.mark.parametrize("kind", ["delta_as_node", "supervisor", "send", "middleware"])
+def test_a_healthy_turn_costs_nothing(kind: str):
+    """No query, no write and no chunk more than without recovery, also after an answer."""
+    counts = []
+    for recover in (True, False):
+        saver = Counting()
+        agent = Agent(kind, TURN, saver=saver, recover=recover)
+        chunks = len(agent.stream({"messages": [HumanMessage("a")]}))
+        agent.resume()
+        counts.append((saver.used, chunks, len(agent.stream({"messages": [HumanMessage("b")]}))))
+    assert counts[0] == counts[1]
 
 
 class Failing(InMemorySaver):

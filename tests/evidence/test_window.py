@@ -14,7 +14,8 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
 from typing_extensions import TypedDict
 
-from kit import Agent, DeltaChannel, DeltaState, _messages_delta_reducer
+from kit import Agent, DeltaChannel, DeltaState, _messages_delta_reducer, calls, loop, send_each
+from langgraph_patch import with_patching
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.storage import RETURN
 from langgraph_patch._sansio import run_sync
@@ -54,7 +55,35 @@ PLACES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
+def test_an_abandoned_branch_is_not_read():
+    """What happened on a branch that was left says nothing of this one, however long each is."""
+    thread = Thread(MAIL, ran("agent"))
+    fork = thread.config
+    for number in range(9):
+        thread.add(**ran(f"n{number}"))
+    here, thread.config = thread.config, fork
+    thread.add(**sent("sent"))
+    for config, expected in ((thread.config, "sent"), (here, "unknown")):
+        thread.config = config
+        for _ in range(9):
+            thread.add(**news(MAIL))
+        assert thread.found() == expected
+    rootless = Thread(MAIL, sent("sent"))
+    rootless.config = rootless.place
+    rootless.add(**ran("agent"))  # older checkpoints are those of another branch
+    assert rootless.found() == "unknown"
+
+
 TWINS = made("mail:c1", "wire:c1", "mail:c2")
+
+
+def test_calls_of_a_message_with_one_id():
+    """Each has what the task that it was sent to recorded, and nothing that a later turn did."""
+    thread = Thread(TWINS, sent("one", ASKS, "two"), news(TWINS))
+    assert thread.found(GO, TWINS) == "one, awaiting_input, two"
+    again = sent("new", by=AGAIN, history=[GO, TWINS, MORE, AGAIN])
+    thread = Thread(TWINS, ran("agent"), news(TWINS, AGAIN), again)
+    assert thread.found(GO, TWINS) == "unknown, unknown, unknown"
 
 
 def hidden(nodes: Any = (), *wrote: Any, **fields: Any) -> dict[str, Any]:
@@ -110,12 +139,33 @@ ways = pytest.mark.parametrize(("state", "durability"), WAYS.values(), ids=WAYS)
 WIRE, BOB, MIA = ("wire", {"amount": 5}), ("mail", {"to": "bob"}), ("mail", {"to": "mia"})
 
 
+def reusing(state: Any, *script: AIMessage, saver: Any = None) -> Agent:
+    """An agent with a task for each call."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        graph = loop(model, tools, state=state, router=send_each)
+        return with_patching(graph.compile(checkpointer=saver))
+
+    return Agent(build, *script, saver=saver)
+
+
 def read(agent: Agent, *texts: str, **options: Any) -> list[str]:
     """The results that the model reads after these messages; `waits` for a call that waited."""
     for text in texts:
         agent.say(text, **options)
     found = [m.text for m in agent.model.seen[-1] if isinstance(m, ToolMessage)]
     return ["waits" if "was waiting for human input" in text else text for text in found]
+
+
+@ways
+def test_an_id_that_is_used_again(state: Any, durability: Any):
+    """`c1` finished in the first turn and waits in the second; then a replay of that turn."""
+    agent = reusing(state, calls(BOB), AIMessage("ok"), calls(WIRE, MIA))
+    read(agent, "mail bob", "wire", durability=durability)
+    paused = agent.graph.get_state(agent.config).config
+    for config in (agent.config, paused):
+        agent.graph.invoke({"messages": [HumanMessage("no")]}, config, durability=durability)
+        assert read(agent) == ["sent to bob", "waits", "sent to mia"]
 
 
 class Shallow(InMemorySaver):
@@ -132,6 +182,25 @@ class Shallow(InMemorySaver):
 # --- what one search reads of a checkpointer ----------------------------------------------------
 
 ONE_CALL = made("wire:c1")
+
+
+def count_of(reader: Reader, config: Any) -> int:
+    """How many checkpoints are read, from the current one to the oldest."""
+    count = 0
+    step = run_sync(reader.read(Address.of(config)))
+    while step is not None:
+        count += 1
+        step = run_sync(reader.read_older(step))
+    return count
+
+
+def test_one_search_reads_100_000_messages():
+    """The checkpoint that exhausts it is read; each costs 100 messages beside its own, here two."""
+    thread = Thread(ONE_CALL, ran("node1"), ran("node2"))
+    assert Reader(thread.saver, "messages").budget == 100_000
+    for budget, read in ((102, 1), (103, 2), (204, 2), (205, 3)):
+        reader = Reader(thread.saver, "messages", budget=budget)
+        assert count_of(reader, thread.config) == read
 
 
 def test_a_stored_history():

@@ -186,6 +186,36 @@ def test_an_error_behind_an_unusable_message_leaves_the_turn_as_it_is():
     assert [m.type for m in state["messages"]] == ["human", "ai"]
 
 
+def test_recording_that_is_switched_on_while_a_call_waits():
+    """What an earlier version has led to runs once: not beside the routers of this version."""
+    paid: list[int] = []
+
+    def asks(amount: int) -> str:
+        """Ask."""
+        return f"{interrupt('ok?')} {amount}"
+
+    def looks(amount: int) -> str:
+        """Look."""
+        paid.append(amount)
+        return "looked"
+
+    def graph(model: Any, saver: Any) -> Any:
+        sends = lambda state: [Send("tools", [c]) for c in state["messages"][-1].tool_calls] or END
+        builder = StateGraph(MessagesState).add_node("tools", ToolNode([asks, looks]))
+        builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
+        builder.add_edge(START, "llm").add_conditional_edges("llm", sends, ["tools", END])
+        builder.add_conditional_edges("tools", lambda _: "llm", ["llm"])
+        return builder.compile(checkpointer=saver)
+
+    saver = InMemorySaver()
+    model = StrictModel(script=[calls(("looks", {"amount": 1}), ("asks", {"amount": 2}))])
+    graph(model, saver).invoke({"messages": [HumanMessage("go")]}, THREAD)
+    recorded = with_patching(graph(model, saver), record=True)
+    state = recorded.invoke(Command(resume="yes"), THREAD)
+    assert (paid, len(model.seen)) == ([1], 2)
+    assert [m.text for m in state["messages"][2:]] == ["looked", "yes 2", "done"]
+
+
 @pytest.mark.parametrize("options", [{}, {"record": True}, {"once": ["pays"]}], ids=str)
 def test_a_call_with_a_placeholder_runs_where_the_application_leads_to_it(options: Any):
     """A placeholder is no result. As in the bare graph, what a goto sends to the tools is run."""

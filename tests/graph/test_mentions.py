@@ -58,17 +58,6 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("node", [asks, harmless])
-def test_a_named_node_that_may_ask_is_no_model(node: Any, caplog: Any):
-    """A WARNING says so."""
-    builder = StateGraph(MessagesState).add_node("gate", node).add_edge(START, "gate")
-    with caplog.at_level(logging.WARNING, "langgraph_patch"):
-        with_patching(builder, model_node="gate")
-    assert ["mentions interrupt" in each.getMessage() for each in caplog.records] == (
-        [True] if node is asks else []
-    )
-
-
 class Agent:
     """An agent that is an object: its router asks nobody, its other methods do."""
 

@@ -16,6 +16,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import after_model
 from langchain_core.messages import (
     AIMessage,
+    InvalidToolCall,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -23,9 +24,9 @@ from langchain_core.messages import (
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import interrupt
+from langgraph.types import Command, interrupt
 
-from kit import BARE, StrictModel
+from kit import BARE, StrictModel, streamed
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.refused import RefusedError, RefusingModel
@@ -93,6 +94,32 @@ APPROVALS: dict[str, Any] = {
         approval=asks_of_open_calls,
     ),
 }
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("place", APPROVALS)
+def test_a_human_is_asked_about_the_call_beside_a_broken_one(place: str, *, is_streamed: bool):
+    """Nothing stands behind the message of the model before the human has answered."""
+    broken = {"name": "pays", "args": '{"amount": ', "id": "c2", "error": None}
+    said: Any = AIMessage(
+        "",
+        tool_calls=[PAY],
+        invalid_tool_calls=[InvalidToolCall(**broken, type="invalid_tool_call")],
+    )
+    if is_streamed:
+        said = streamed(("pays", '{"amount": 5}'), ("pays", '{"amount": '))
+    graph = APPROVALS[place](StrictModel(script=[said]))
+    graph = graph if place == "middleware" else with_patching(graph)
+    mode = ["messages", "values"] if is_streamed else ["values"]
+    list(graph.stream({"messages": [("user", "pay")]}, CONFIG, stream_mode=mode))
+    assert [each.value for each in graph.get_state(CONFIG).interrupts] == ["pay?"]
+    state = graph.invoke(Command(resume="yes"), CONFIG)
+    found = {m.tool_call_id: m.text for m in state["messages"] if isinstance(m, ToolMessage)}
+    assert found.pop("c1") == "paid 5"
+    assert set(found) == {"c2"}
+    words = ("malformed", "incomplete", "not a complete")
+    assert all(any(word in text for word in words) for text in found.values())
+    assert state["messages"][-1].text == "done"
 
 
 def test_the_model_of_a_prebuilt_agent_is_no_gate_though_it_leads_to_itself():

@@ -1,14 +1,19 @@
 """Where an `AIMessage` can carry a call, what is read of it, and that it is written everywhere."""
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, FunctionMessage
 
 from langgraph_patch.history.calls import STOPPED, read_calls
 from support.histories import (
     H,
     ai,
+    call_of,
     chunk,
+    defects,
     invalid_of,
     is_quiet,
+    made,
+    made_of_malformed,
+    repaired,
     with_field,
 )
 
@@ -70,6 +75,17 @@ READ = {
 }  # fmt: skip
 
 
+def test_a_call_is_read_wherever_it_is():
+    """Its source, arguments, incomplete arguments and block; it is read once."""
+    for name, (message, source, args, raw_args, block_type) in READ.items():
+        (call,) = read_calls(message, 3)
+        assert (call.id, call.name, call.key) == ("c1", "t", (3, 0)), name
+        found = call.source, call.args, call.raw_args, call.block_type
+        assert found == (source, args, raw_args, block_type), name
+        is_whole = message.tool_calls and message.tool_calls[0]["args"] == args and not raw_args
+        assert call.tool_call is (message.tool_calls[0] if is_whole else None), name
+
+
 NO_CALLS = [
     in_block({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}),
     in_block({"type": "web_search_call", "id": "s1"}),
@@ -86,6 +102,28 @@ def test_what_is_no_call_of_a_client_gets_no_result():
     for message in NO_CALLS:
         assert read_calls(message) == []
         assert is_quiet([H("q"), message, H("z")])
+
+
+def test_a_legacy_function_call():
+    """OpenAI reads it with its `FunctionMessage`; if it is listed, the raw form is removed."""
+    raw = AIMessage("", additional_kwargs={"function_call": {"name": "t", "arguments": '{"a": 1}'}})
+    answer = FunctionMessage("r", name="t")
+    assert is_quiet([raw, answer, H("z")])
+    for behind in ([H("z"), answer], [H("z")]):
+        listed, written, _ = repaired([raw, *behind])
+        assert listed.tool_calls == [call_of("t", "call_1c9be45b", A)]
+        assert written.tool_call_id == "call_1c9be45b"
+    assert defects([raw_only([raw_of("{}")]), answer]) == ["wrong_role"]
+
+
+def test_a_block_is_sent_with_its_arguments_as_a_dict():
+    """Anthropic refuses a text as the input of a block; of a stream it is read if it is whole."""
+    cut = AIMessage([{**TOOL_USE, "input": '{"a'}], invalid_tool_calls=[invalid_of('{"a')])
+    for message, block, answer in (
+        (cut, {**TOOL_USE, "input": {}}, made_of_malformed("c1", '{"a')),
+        (READ["stream"][0], {**STREAMED, "input": A}, made("c1")),
+    ):
+        assert repaired([message]) == [ai(("t", "c1", block["input"]), content=[block]), answer]
 
 
 SCREEN = {"type": "input_image", "image_url": "data:image/png;base64,AAA"}

@@ -2,7 +2,7 @@
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from langgraph_patch.history.comparing import is_equal, is_version
+from langgraph_patch.history.comparing import are_identical, is_equal, is_version
 
 
 class Odd:
@@ -32,3 +32,12 @@ def test_a_message_at_two_times():
     assert not is_version(ai, human)
     assert not is_version(returned(Odd(1)), returned(Odd(1), id="1"))
     assert not is_equal(Odd(1), Odd(1))
+
+
+def test_the_same_objects():
+    """Equal ones are others; no history is an empty one."""
+    one, other = HumanMessage("x", id="1"), HumanMessage("x", id="1")
+    assert are_identical([one, other], [one, other])
+    assert not are_identical([one], [other])
+    assert not are_identical([one], [one, one])
+    assert are_identical(None, [])

@@ -5,15 +5,19 @@ from functools import reduce
 from itertools import product
 from operator import getitem
 
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from langgraph_patch import patch_messages
+from langgraph_patch import patch_messages, validate_messages
+from langgraph_patch.errors import MessagesError
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.reading import read_history
 from langgraph_patch.history.repair import patch_reading
 from support import strategies as hostile
 from support.histories import ai, result
+from support.strategies import fewer
 
 TEXT = {"type": "text", "text": "a"}
 TOOL_USE = {"type": "tool_use", "id": "c1", "name": "t", "input": {}}
@@ -73,3 +77,21 @@ def test_no_damaged_field_is_missed():
             assert finds_nothing(repaired)
             kept = [type(m) for m in repaired if not isinstance(m, ToolMessage)]
             assert kept == [type(m) for m in ANSWERED if not isinstance(m, ToolMessage)]
+
+
+@fewer(2)
+@given(
+    hostile.histories(hostile.UNCORRECTED) | hostile.anything(hostile.UNCORRECTED), st.booleans()
+)
+def test_hostile_histories_are_repaired_or_refused(history, leaves_open):
+    """Whatever their fields hold: a valid history, and nothing is missed, or our own error."""
+    valid = is_valid(history, leaves_open=leaves_open)
+    assert not valid or finds_nothing(history, leaves_open=leaves_open)
+    try:
+        patch = patch_messages(history)
+    except MessagesError:
+        assert not all(isinstance(message, BaseMessage) for message in history)
+        return
+    assert validate_messages(patch.messages) == []
+    assert patch_messages(patch.messages).messages is patch.messages
+    assert len(patch.to_dict()["before"]) == len(history)

@@ -6,16 +6,13 @@ from langchain_core.messages import AIMessage
 
 from kit import StrictModel
 from langgraph_patch import patch_messages, with_patching
-from langgraph_patch.history.fields import PLACEHOLDER_KEY
 from langgraph_patch.history.findings import Finding
 from support.histories import (
     H,
     ai,
     comparable,
-    invalid_of,
     marked,
     result,
-    with_field,
 )
 
 A = ai("c1", id="a1")
@@ -84,12 +81,3 @@ def test_a_dropped_result_is_told_under_its_name():
     history = [calls, *results, H("z"), late, ai(("handoff", "c1")), result("c", name="handoff")]
     [dropped] = patch_messages(history).changes
     assert (dropped.before, dropped.name) == (late, "handoff")
-
-
-def test_a_call_that_was_not_run_is_not_searched_for_again():
-    """Its own arguments say that it was not run."""
-    invalid = invalid_of("{")
-    history = [with_field(AIMessage(""), invalid_tool_calls=[invalid]), X]
-    placeholder = with_finding(Finding(look_again=True), history).messages[1]
-    marker = {"cause": "malformed", "arguments": "{"}
-    assert placeholder.additional_kwargs == {PLACEHOLDER_KEY: marker}

@@ -1,26 +1,35 @@
 """The seven laws of `langgraph_patch.history.patch`, each over generated histories and damage."""
 
 import copy
+import json
 from functools import partial
 from itertools import takewhile
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, FunctionMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage, ToolMessage
 
 from langgraph_patch import is_placeholder, patch_messages, validate_messages
+from langgraph_patch.history.fast_check import is_valid
+from langgraph_patch.history.findings import Finding
 from langgraph_patch.history.forms.plain import portable_messages
-from langgraph_patch.history.reading import read_history
+from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.testing import check_request
 from support.histories import H, ai, patched, result, work
+from support.portable import check_portable
 from support.strategies import (
+    DAMAGES,
     HONEST,
+    IN_PLACE,
     ODD,
+    SIGNATURES,
     answered,
     damaged_histories,
+    fewer,
     result_of,
+    valid_histories,
 )
 
 
@@ -54,6 +63,25 @@ def test_valid(history):
     check_request(messages)
 
 
+@given(damaged_histories())
+def test_valid_in_the_portable_form(history):
+    """Every provider reads it: unique ids, names, and one result behind each call."""
+    messages = portable_messages(history).messages
+    check_portable(messages)
+    results = [message for message in messages if isinstance(message, ToolMessage)]
+    assert len(results) == len(beside(messages))
+    assert [*portable_messages(messages).changes] == []
+
+
+@given(valid_histories())
+def test_quiet(history):
+    """A valid history comes back as the same object; no check finds anything in it."""
+    patch = patch_messages(history)
+    assert patch.messages is history
+    assert patch.changes == found_the_long_way(history) == ()
+    assert is_valid(history) or any(isinstance(message, AIMessageChunk) for message in history)
+
+
 @given(damaged_histories(ODD))
 def test_quiet_about_what_another_provider_refuses(history):
     """Odd ids, names and places of calls are those of the model that reads them."""
@@ -74,11 +102,41 @@ def test_idempotent_and_deterministic(history, leaves_open):
     assert repr(again.to_dict()) == repr(first.to_dict())
 
 
+MOSTLY = st.integers(0, 5)
+FINDINGS = (
+    Finding(result=ToolMessage("recorded", tool_call_id="whatever")),
+    Finding(result=ToolMessage("recorded", tool_call_id="whatever", id="recorded")),
+    Finding("awaiting_input"),
+    Finding("failed", error="RuntimeError('kaput')"),
+    Finding("unknown", look_again=True),
+)
+
+
 def moved(evidence, before, after):
     """The evidence about the same calls in the repaired history: every AI message is in it."""
     models = [[k for k, m in enumerate(h) if isinstance(m, AIMessage)] for h in (before, after)]
     places = dict(zip(*models, strict=True))
     return {(places[index], ordinal): found for (index, ordinal), found in evidence.items()}
+
+
+@given(damaged_histories(), st.data())
+def test_idempotent_with_evidence(history, data):
+    """Also with evidence of any kind, and with placeholders of others: a text never changes."""
+    keys = [paired.call.key for paired in read_history(history).paired_calls]
+    evidence = {key: data.draw(st.sampled_from(FINDINGS)) for key in keys if data.draw(MOSTLY)}
+    first = patch_messages(history, evidence=evidence)
+    later = moved(evidence, history, first.messages)
+    assert validate_messages(first.messages) == []
+    assert patch_messages(first.messages, evidence=later).messages is first.messages
+
+
+@given(damaged_histories(), st.data())
+def test_idempotent_in_two_steps(history, data):
+    """A thread that was repaired too early ends with a valid history."""
+    cut = data.draw(st.integers(0, len(history)))
+    late = patch_messages([*patch_messages(history[:cut]).messages, *history[cut:]])
+    assert validate_messages(late.messages) == []
+    assert patch_messages(late.messages).messages is late.messages
 
 
 @given(damaged_histories())
@@ -93,6 +151,33 @@ def test_pure(history):
     assert repr(reading) == read
 
 
+def remaining(history):
+    """What must be left of a history when its results are taken out: kinds, ids, texts."""
+    others = [m for m in history if not isinstance(m, ToolMessage | FunctionMessage)]
+    kept = [m for m in others if m.text or "tool_result" not in str(m.content)]
+    return [(type(m), m.id, m.text) for m in kept]
+
+
+@given(damaged_histories())
+def test_nothing_lost(history):
+    """Every message that is no result stays, in order; a dropped one is whole in the changes."""
+    patch = patch_messages(history)
+    assert remaining(patch.messages) == remaining(history)
+    kept = {id(m) for m in patch.messages} | {id(change.before) for change in patch.changes}
+    texts = [(m.id, m.content) for m in patch.messages]
+    assert all(id(m) in kept or (m.id, m.content) in texts for m in history)
+
+
+@given(damaged_histories([name for name in DAMAGES if name != "invalid_call"]))
+def test_nothing_lost_in_blocks_and_signatures(history):
+    """Content, the ids of calls and what is stored by them are byte-identical."""
+    before, after = (
+        [(m.content, m.additional_kwargs.get(SIGNATURES)) for m in each if m.type == "ai"]
+        for each in (history, patch_messages(history).messages)
+    )
+    assert json.dumps(after) == json.dumps(before)
+
+
 @given(damaged_histories(HONEST))
 def test_nothing_lost_of_results(history):
     """With distinct ids each call gets its own result, unless that is stored before it."""
@@ -101,6 +186,14 @@ def test_nothing_lost_of_results(history):
         if uid := call["args"].get("uid"):
             assert not (is_placeholder(found) and uid in expected)
             assert is_placeholder(found) or result_of(uid)[:-1] in str(found.content)
+
+
+@given(damaged_histories(IN_PLACE))
+def test_no_result_of_another_call(history):
+    """Also where ids occur twice, in one message or in several."""
+    for call, found in beside(patch_messages(history).messages):
+        if uid := call["args"].get("uid"):
+            assert is_placeholder(found) or str(found.content) == result_of(uid)
 
 
 @given(damaged_histories(("drop_result", "refused_id")), st.data())
@@ -118,6 +211,15 @@ def test_real_beats_synthetic(history, data):
     assert len(after) == len(messages)
 
 
+@fewer(5)
+@given(damaged_histories())
+def test_linear(history):
+    """Twice the messages, at most twice the work (and a little)."""
+    for form in (patch_messages, portable_messages):
+        small, large = (work(form, history * count) for count in (5, 10))
+        assert large <= 2.2 * small
+
+
 PLACEHOLDER = patch_messages([ai("c", id="a")]).messages[1]
 RESULTS = [result("r", "c", name=f"t{k}") for k in range(200)]
 NAMELESS = [FunctionMessage("r", name="t") for _ in range(200)]
@@ -133,6 +235,30 @@ CROWDS = {
         *(ai(*(f"k{k}" for k in range(n)), content=[COMPUTER]), *[result("r", "k")] * n),
     ],
 }
+
+
+class Touched(set):
+    """A set that counts the items that a copy of it touches: `work` sees calls only."""
+
+    items = 0
+
+    def __sub__(self, other):
+        Touched.items += len(self)
+        return set(self) - other
+
+
+def test_linear_with_recovered_results(monkeypatch):
+    """C1: as many calls as the checkpoints have results for, and their ids are not copied."""
+    ids = property(lambda reading: Touched(message.id for message in reading.messages))
+    monkeypatch.setattr(Reading, "message_ids", ids)
+    touched = []
+    for count in (100, 200):
+        history = CROWDS["open calls"](count)
+        found = {(k, 0): Finding(result=result("r", f"c{k}", id=f"r{k}")) for k in range(count)}
+        before = Touched.items
+        assert len(patch_messages(history, evidence=found).changes) == count
+        touched.append(Touched.items - before + count)
+    assert touched[1] <= 2.2 * touched[0]
 
 
 @pytest.mark.parametrize("crowd", CROWDS)

@@ -8,36 +8,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from langgraph_patch import Change, Patch, PatchError, patch_messages, validate_messages
+from langgraph_patch import PatchError, patch_messages, validate_messages
 from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.changes import json_value
 from langgraph_patch.history.findings import Finding
 from support.histories import H, ai, call_of, result, with_field
 
 DAY = date(2020, 1, 1)
-
-
-def test_a_patch_is_a_value():
-    """Printable, frozen, and JSON with whole messages; so are its changes."""
-    history = [ai("c1", id="a1"), result("r", "gone", id="x")]
-    patch = patch_messages(history)
-    assert str(patch) == "inserted 't' 'c1' (unknown); dropped 'result' 'gone'"
-    assert bool(patch)
-    assert validate_messages(history) == list(patch.changes)
-    values = json.loads(json.dumps(patch.to_dict()))
-    assert values["before"] == [message.model_dump() for message in history]
-    assert values["messages"] == [message.model_dump() for message in patch.messages]
-    dropped = {"kind": "dropped", "defect": "orphan", "index": 1, "tool_call_id": "gone"}
-    orphan = {"before": history[1].model_dump(), "after": None, "name": None, "cause": None}
-    assert values["changes"][1] == {**dropped, **orphan}
-    assert values["changes"][0]["after"] == patch.messages[1].model_dump()
-    with pytest.raises(AttributeError):
-        patch.messages = []
-    patch = patch_messages([H("q")])
-    assert patch == Patch([H("q")], (), [H("q")])
-    assert (bool(patch), str(patch)) == (False, "nothing to repair")
-    restored = Change("restored", "abandoned", 0, "", None, None, None, ai(id="a1"))
-    assert str(restored) == "restored AIMessage 'a1'"
 
 
 class Holder(BaseModel):

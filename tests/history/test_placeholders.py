@@ -6,15 +6,13 @@ from langchain_core.messages import AIMessage
 from langgraph_patch import is_placeholder, patch_messages
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
-from langgraph_patch.history.findings import Finding
 from support import placeholder_texts as en
 from support.histories import (
     H,
     ai,
     invalid_of,
     is_quiet,
-    made,
-    repaired,
+    marked,
     result,
     with_field,
 )
@@ -65,30 +63,12 @@ FOREIGN = [
 ]
 
 
-def test_placeholders_of_other_packages():
-    """They stay, unless a result of the call is stored or recorded."""
-    real = result("r", id="y")
-    evidence = {(0, 0): Finding(result=real)}
-    for foreign in FOREIGN:
-        history = [A, foreign, X]
-        assert is_quiet(history)
-        assert repaired([*history, result("r")]) == [A, result("r"), X]
-        assert repaired([A, result("r"), foreign]) == [A, result("r")]
-        assert repaired(history, evidence=evidence) == [A, real, X]
-        unknown = {(0, 0): Finding("failed", error="x", inner=("a",))}
-        assert patch_messages(history, evidence=unknown).messages is history
-
-
-CHAT_UI = "Successfully handled tool call."
-
-
-def test_what_known_clients_invent_is_replaced():
-    """By a placeholder, a finding or the real result; the fake stays in the change."""
-    real = result("wired 3", id="y")
-    stub = result('{"cancelled":true}', name="t", status="error")  # A13: of assistant-ui 0.3
-    for fake in (result(CHAT_UI, id="do-not-render-17"), result('{"cancelled":true}'), stub):
-        history = [A, fake, X]
-        assert repaired(history) == [A, made("c1"), X]
-        assert [c.before for c in patch_messages(history).changes] == [fake]
-        assert repaired(history, evidence={(0, 0): Finding(result=real)}) == [A, real, X]
-        assert repaired([*history, real]) == [A, real, X]
+def test_results_that_only_quote_a_placeholder_stay():
+    """The whole text or the mark, nothing less; and our marker counts before it."""
+    assert is_quiet([A, marked({"cause": "failed"}, DEEPAGENTS[0])])
+    for genuine in (
+        result(f"{DEEPAGENTS[0]} Or was it?"),
+        result([{"type": "text", "text": DEEPAGENTS[0]}]),
+        result("?", additional_kwargs={"orphan_tool_call_placeholder": False}),
+    ):
+        assert is_quiet([A, genuine])

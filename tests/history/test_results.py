@@ -2,10 +2,12 @@
 
 from langchain_core.messages import AIMessage, ChatMessage, FunctionMessage
 
+from langgraph_patch import patch_messages
 from support.histories import (
     H,
     ai,
     is_quiet,
+    kinds,
     made,
     repaired,
     result,
@@ -28,14 +30,15 @@ TEXT = {"type": "text", "text": "go on"}
 IMAGE = {"type": "image", "url": "https://x.y/z.png"}
 
 
-def test_which_call_a_result_in_the_wrong_role_goes_to():
-    """That which it names, else one of its tool; after those of results that name their call."""
-    others = chat("function", name="u"), chat(tool_call_id="c2"), chat(tool_call_id="c2", name=7)
-    for message in (FunctionMessage("r", name="u"), chat(name="u"), *others):
-        *_, answer, placeholder = repaired([ai("c1", ("u", "c2")), message])
-        assert (answer.content, answer.tool_call_id, placeholder) == ("r", "c2", made("c1"))
-    unnamed, named = FunctionMessage("r2", name="t", id="x"), result("r1")
-    assert [m.content for m in repaired([ai("c1", "c2"), unnamed, named])] == ["", "r2", "r1"]
+def test_results_without_a_call_are_dropped():
+    """Also in the wrong role, whether they name a call or not."""
+    named, unnamed = chat(tool_call_id="gone"), FunctionMessage("r", name="t")
+    patch = patch_messages([H("q"), named, unnamed])
+    assert str(patch) == "dropped 'result' 'gone'; dropped 't' ''"
+    assert kinds([ai("c1"), H([in_block(), in_block("no")])]) == ["converted", "dropped"]
+    assert kinds([ai(None), H([in_block(None)])]) == ["converted"]
+    assert kinds([H([in_block()])]) == ["dropped"]
+    assert is_quiet([AIMessage([in_block()])])
 
 
 def test_the_placeholder_of_a_custom_call_is_wrapped():

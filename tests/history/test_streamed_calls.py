@@ -6,6 +6,7 @@ from langgraph_patch.history.calls import STOPPED
 from langgraph_patch.history.streamed_calls import (
     StreamedCalls,
     drop_truncated,
+    is_unusable,
     refuse_truncated,
 )
 from support.histories import call_of, invalid_of
@@ -71,20 +72,6 @@ def test_a_complete_call_is_never_refused():
         merged = judged(*chunks)
         assert merged == judged(*chunks, correct=lambda *_: None)
         assert judged(*chunks, correct=drop_truncated) == merged
-
-
-def test_empty_arguments_of_the_last_call():
-    """They are incomplete only if the provider names a reason, or the stream failed."""
-    for end, failed, is_cut in (
-        (reason("MAX_TOKENS"), False, True),
-        (reason("incomplete", "status"), False, True),
-        (reason("stop"), True, True),
-        (reason("stop"), False, False),
-        (reason(None), False, False),
-    ):
-        message = judged(begin("f", "c1"), end, failed=failed)
-        assert [c["error"] for c in message.invalid_tool_calls] == [STOPPED] * is_cut, end
-        assert [c["name"] for c in message.tool_calls] == ["f"] * (not is_cut), end
 
 
 def test_chunks_that_were_not_reported_refuse_nothing():
@@ -158,6 +145,38 @@ def limited(content="", **fields):
     return AIMessage(content, tool_calls=calls, response_metadata=metadata, **fields)
 
 
+AT_LIMIT = [
+    (limited([TEXT, USE]), False, True),
+    (limited([USE, {"type": "text", "text": ""}]), False, True),
+    (limited([USE], metadata={"stopReason": "max_tokens"}), False, True),
+    (limited(metadata={"stop_reason": "model_context_window_exceeded"}), False, True),
+    (limited([{**USE, "partial_json": '{"to": "Zoë"'}]), False, True),
+    (limited(metadata={**GEMINI, "model_provider": "google_genai"}), True, True),
+    (limited(metadata={**GEMINI, "model_provider": "openai"}), True, False),
+    (limited(metadata={"finish_reason": "length"}), False, False),
+    (limited([USE, TEXT]), False, False),
+    (limited([USE, {"type": "thinking", "thinking": "hm"}]), False, False),
+    (limited([USE]), True, False),
+    (limited(invalid_tool_calls=[invalid_of("{")]), False, False),
+    (AIMessage("x", response_metadata={"stop_reason": "max_tokens"}), False, False),
+]
+
+
+def test_the_last_call_of_a_message_that_ended_at_the_limit():
+    """It may lack keys, if its arguments came as an object and nothing follows it.
+
+    Its text is what the model wrote, not escaped.
+    """
+    for message, streamed, is_cut in AT_LIMIT:
+        run = StreamedCalls()
+        run.is_streamed = streamed
+        calls = run.calls(message)
+        found = [(call.id, call.raw) for call in calls if call.args is None]
+        assert found == [("c2", '{"to": "Zoë"')] * is_cut, message
+        assert [call.id for call in calls] == ["c1", "c2"] * is_cut
+        assert refuse_truncated(message.model_copy(), calls) is is_cut
+
+
 def test_text_behind_the_streamed_calls_ends_them():
     """Then the limit cut the text; an empty text is none."""
     message = limited(metadata=GEMINI)
@@ -170,3 +189,17 @@ def test_text_behind_the_streamed_calls_ends_them():
 
 MALFORMED = {"finish_reason": "MALFORMED_FUNCTION_CALL"}
 INVALID = [invalid_of("{")]
+
+
+def test_which_messages_are_asked_for_again():
+    """Those with neither a call that can run nor an answer; text before a call announces it."""
+    for message, expected in (
+        (AIMessage([TEXT, USE], invalid_tool_calls=INVALID), True),
+        (AIMessage([USE, TEXT], invalid_tool_calls=INVALID), False),
+        (AIMessage("", tool_calls=[call_of("f", "c1")], invalid_tool_calls=INVALID), False),
+        (AIMessage("", response_metadata=MALFORMED), True),
+        (AIMessage("", response_metadata={"stopReason": "malformed_tool_use"}), True),
+        (AIMessage("hi", response_metadata=MALFORMED), False),
+        (AIMessage(""), False),
+    ):
+        assert is_unusable(message) is expected, message

@@ -64,14 +64,32 @@ class Handler(BaseCallbackHandler):
         self.seen.append((name, data))
 
 
-async def test_a_repair_is_a_custom_event_of_the_run():
-    """`astream_events` has it once, as an event of the node that writes it."""
-    bare, sent = broken("entry")
-    it = patched(bare)
-    events = [e async for e in it.graph.astream_events(sent, it.config, version="v2")]
-    [event] = [e for e in events if e["event"] == "on_custom_event"]
-    assert event["name"] == "langgraph_patch"
-    assert event["metadata"]["langgraph_node"] == "patch_tool_calls"
+@each_way
+def test_one_repair_one_call_one_line(place, kind, asynchronous, logged):
+    """`on_patch` gets patch and config once, the log one INFO line, a handler one event.
+
+    Healthy runs say nothing.
+    """
+    reported: list[Any] = []
+    bare, value = broken(place, kind, asynchronous=asynchronous)
+    it = patched(bare, on_patch=lambda *report: reported.append(report))
+    it.config = {**it.config, "callbacks": [handler := Handler()]}
+    assert logged() == []
+    it.run(value)
+    it.say("hello?")
+    [(patch, config)] = reported
+    changes = [(c.kind, c.tool_call_id, c.cause) for c in patch.changes]
+    assert changes == [("recovered", "c1", None), ("inserted", "c2", "awaiting_input")]
+    assert config["configurable"]["thread_id"] == "1"
+    model = "model" if kind == "create_agent" else "agent"
+    node = "patch_tool_calls" if place == "entry" else model
+    assert config["metadata"]["langgraph_node"] == node
+    assert logged() == INFO
+    [(name, data)] = handler.seen
+    assert (name, data["thread_id"]) == ("langgraph_patch", "1")
+    recovered = {"kind": "recovered", "cause": None, "name": "mail", "tool_call_id": "c1"}
+    assert data["changes"][0] == recovered
+    assert data["changes"][1]["cause"] == "awaiting_input"
 
 
 def test_what_is_required_can_be_recovered():

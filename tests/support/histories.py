@@ -12,7 +12,7 @@ from langgraph_patch.history.fields import PLACEHOLDER_KEY
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.patch import read_if_damaged
 from langgraph_patch.history.repair import patch_reading
-from support.placeholder_texts import UNKNOWN
+from support.placeholder_texts import MALFORMED, UNKNOWN
 
 H = HumanMessage
 
@@ -62,6 +62,11 @@ def made(
     content = text.format(name, call_id) if "{}" in text else text
     marker = {"cause": cause, **marker}
     return marked(marker, content, call_id, name=name, status="error", id="patch")
+
+
+def made_of_malformed(call_id: str, arguments: str, name: str = "t") -> ToolMessage:
+    """The placeholder that is expected for a call with incomplete arguments."""
+    return made(call_id, MALFORMED, "malformed", name, arguments=arguments)
 
 
 def comparable(messages: list[Any]) -> list[Any]:

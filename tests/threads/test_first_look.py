@@ -4,9 +4,9 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 
-from langgraph_patch import scan_threads
-from langgraph_patch.threads import scan
-from support.stored_threads import thread
+from langgraph_patch import open_database, scan_threads
+from langgraph_patch.threads import repair_thread, scan
+from support.stored_threads import stored, thread
 
 
 def put(saver, messages):
@@ -93,6 +93,15 @@ def test_fields_from_which_langchain_makes_others(at, change, status, saver, mon
     assert [report["status"] for report in looked] == [status]
 
 
+def test_a_placeholder_for_which_a_search_may_find_something(saver, monkeypatch):
+    """Such a thread is not healthy at the first look."""
+    stored("abandoned", saver=saver)
+    assert repair_thread(saver, thread(), min_age=0, recover=False).outcome == "repaired"
+    looked, whole = both(saver, monkeypatch)
+    assert looked == whole
+    assert [report["status"] for report in looked] == ["damaged"]
+
+
 # --- what it saves, and where it cannot ----------------------------------------------------------
 
 
@@ -107,3 +116,16 @@ def built(monkeypatch):
 
     monkeypatch.setattr(BaseMessage, "__init__", noting)
     return made
+
+
+def test_no_message_of_a_healthy_thread_is_validated(path, saver, built):
+    """Of a damaged one each is, once."""
+    stored("healthy", saver=saver)
+    built.clear()
+    with open_database(path) as opened:
+        assert [report.status for report in scan_threads(opened)] == ["healthy"]
+    assert built == []
+    stored("abandoned", saver=saver, thread_id="2")
+    built.clear()
+    assert [report.status for report in scan_threads(saver)] == ["healthy", "damaged"]
+    assert built

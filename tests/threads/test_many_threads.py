@@ -1,5 +1,7 @@
 """Many threads: listed in pages while they are read, and shared by processes."""
 
+import json
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +17,26 @@ from support.stored_threads import stored
 def listed(saver, **options):
     """The addresses that a selection has."""
     return [*selected_addresses(saver, Selection(**options))]
+
+
+# --- ids ------------------------------------------------------------------------------------------
+
+
+def test_ids_on_the_input_may_be_old(path, saver, cli, monkeypatch):
+    """`--thread -`: a thread that is gone meanwhile is one line, and the others are done."""
+    for name in "bd":
+        stored("abandoned", saver=saver, thread_id=name)
+    monkeypatch.setattr(sys, "stdin", iter(["b\n", "c\n", "d\n"]))
+    code, out, _ = cli("scan", path, "--thread", "-", "--json")
+    assert code == 3
+    lines = [json.loads(line) for line in out.splitlines()][:-1]
+    assert [(each["thread_id"], each["status"]) for each in lines] == [
+        ("b", "damaged"),
+        ("c", "unreadable"),
+        ("d", "damaged"),
+    ]
+    assert lines[1]["reason"] == "there is no such thread: deleted, or spelled otherwise"
+    assert cli("scan", path, "b", "c")[0] == 2
 
 
 # --- shares -----------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ from langgraph.types import Command, Send
 from kit import BARE, StrictModel, calls, loop, results_in
 from langgraph_patch import with_patching
 from langgraph_patch.errors import GraphError
+from langgraph_patch.evidence.claims import is_record
 from support.bank import FAILED_TEXT, PAID, REFUSED, THREAD, Bank, Talk
-from support.databases import execute, open_saver
+from support.databases import execute, open_saver, sqlite_saver
 from support.retention import JOBS
 
 pytestmark = pytest.mark.needs(langgraph="1.2")
@@ -130,6 +131,26 @@ def test_no_wait_in_the_event_loop(kind, wrapper, durability, tmp_path):
 
 
 # --- records that are gone, cut off, old or copied ----------------------------------------------
+
+
+def record_in(saver: Any) -> Any:
+    """The row of the only record of a thread."""
+    (found,) = [
+        s for s in saver.list(THREAD) if is_record(s.config["configurable"]["checkpoint_ns"])
+    ]
+    return found
+
+
+@pytest.mark.parametrize("table", ["checkpoints", "writes"])
+def test_a_witness_without_a_record(table):
+    """The call was begun: it is not run again, and the next message goes on."""
+    talk = Talk("create_agent", saver=sqlite_saver())
+    talk.say("pay")
+    namespace = record_in(talk.saver).config["configurable"]["checkpoint_ns"]
+    talk.saver.conn.execute(f"DELETE FROM {table} WHERE checkpoint_ns = ?", (namespace,))  # noqa: S608
+    assert talk.answer("yes") == REFUSED
+    assert "its record is gone" in str(talk.error)
+    assert (talk.bank.paid, talk.say()) == ([], None)
 
 
 @pytest.mark.parametrize("job", ["other namespaces", "newest 1 of each namespace"])

@@ -8,7 +8,7 @@ import threading
 from typing import Annotated
 
 import pytest
-from langchain.agents import AgentState, create_agent
+from langchain.agents import AgentState
 from langchain.agents.middleware import (
     AgentMiddleware,
     ToolRetryMiddleware,
@@ -17,7 +17,6 @@ from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState
-from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
@@ -30,7 +29,6 @@ from kit import (
     calls,
     loop,
     model_node,
-    results_in,
 )
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.run import Run
@@ -41,7 +39,6 @@ from support.bank import (
     PAID,
     REFUSED,
     THREAD,
-    YES,
     Bank,
     LostError,
     Talk,
@@ -117,39 +114,33 @@ def using(kind, bank):
     return build
 
 
+def talk_with(kind, name, **options):
+    """A talk whose model calls one of these tools."""
+    bank = Bank()
+    script = [calls((name, {"amount": 5}))]
+    return Talk(using(kind, bank), bank=bank, script=script, once=[name], **options)
+
+
 USING = ["hand_built", "recorded", "create_agent", "middleware"]
+
+
+@pytest.mark.parametrize("kind", USING)
+def test_a_tool_that_asks_twice(kind):
+    """Each answer makes the next claim; of two answers to one question one wins."""
+    talk = talk_with(kind, "asks_twice")
+    talk.say("go")
+    for answer in ("a", "b"):
+        asked = talk.graph.get_state(THREAD).config
+        assert talk.run(Command(resume=answer)) is None
+    assert (talk.bank.paid, talk.read) == ([5], "('a', 'b')")
+    assert talk.run(Command(resume="c"), asked) is None
+    assert (talk.bank.paid, talk.read) == ([5], "('a', 'b')")
 
 
 class Answer(BaseModel):
     """What an interrupt accepts."""
 
     amount: int
-
-
-@pytest.mark.parametrize("patch", [True, False])
-def test_an_agent_in_a_tool_names_its_own(patch):
-    """A refusal of an inner call passes the tool node outside, which handles errors."""
-    bank = Bank()
-
-    @tool
-    def delegates() -> str:
-        """Run an agent that pays."""
-        if patch:
-            agent = with_patching(BARE["create_agent"](inner, [bank.tool], None), once=["pay"])
-        else:
-            own = [PatchToolCallsMiddleware(once=["pay"])]
-            agent = create_agent(inner, [bank.tool], middleware=own)
-        return agent.invoke({"messages": [HumanMessage("pay")]})["messages"][-1].text
-
-    def build(model, _, saver, **__):
-        graph = loop(model, ToolNode([delegates], handle_tool_errors=True))
-        return graph.compile(checkpointer=saver)
-
-    inner = StrictModel(script=[calls(("pay", {"amount": 5}))])
-    talk = Talk(build, bank=bank, script=[calls(("delegates", {}))])
-    talk.say("go")
-    assert talk.while_it_works(YES) == [None, REFUSED]
-    assert (bank.paid, results_in(inner.seen[-1])["c1"]) == ([5], PAID)
 
 
 def test_a_handover_that_is_raised():
@@ -317,6 +308,27 @@ def test_an_unknown_tool(caplog):
     assert "once: no ToolNode has a tool called 'something' yet" in caplog.text
     talk = Talk("middleware", bank=Bank(asks=False), once=["pai"])
     assert (talk.say("pay"), talk.bank.paid) == ("OptionError", [])
+
+
+def test_a_tool_that_a_wrapper_brings():
+    """Its call runs once, too."""
+    bank = Bank()
+
+    class Brings(AgentMiddleware):
+        def wrap_tool_call(self, request, handler):
+            return handler(request.override(tool=bank.tool))
+
+    for patch in (True, False):
+        bank.paid.clear()
+
+        def build(model, _, saver, *, patch=patch, **options):
+            own = [Brings()] if patch else [Brings(), PatchToolCallsMiddleware(**options)]
+            agent = BARE["create_agent"](model, [], saver, middleware=own)
+            return with_patching(agent, **options) if patch else agent
+
+        talk = Talk(build, bank=bank)
+        talk.say("pay")
+        assert (twice(talk), bank.paid, talk.read) == ([None, REFUSED], [5], PAID)
 
 
 def test_nothing_is_different_without_the_option():

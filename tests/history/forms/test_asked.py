@@ -3,13 +3,14 @@
 from collections import Counter
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, ToolMessage
 
-from langgraph_patch.history.forms.asked import TAKES, asked_form
+from langgraph_patch import validate_messages
+from langgraph_patch.history.forms.asked import TAKES, asked_form, media_in
 from langgraph_patch.history.forms.plain import plain_form
-from support.histories import H
+from support.histories import H, work
 from support.strategies import valid_histories
 
 NOT_SENT = "not sent, because the provider refused the request.]"
@@ -115,20 +116,6 @@ def test_the_newest_human_message_is_never_taken():
             assert not asked_form(history, f"{path}: {IMAGE}", take)
 
 
-def test_an_agent_that_looks_at_screenshots_sees_the_others():
-    """Of the results of the turn that runs the newest is taken, or the one that is named."""
-    old = [H([image(0)]), AIMessage("ok", id="a0")]
-    history = [*old, H("look"), *seen(image(1), name="t1"), *seen(TEXT, image(2), name="t2")]
-    assert shown(asked_form(history, IMAGE).messages) == ["image/1"]
-    assert shown(asked_form(history, IMAGE, "all").messages) == []
-    assert shown(asked_form(history, NONE).messages) == []
-    assert not asked_form(history, IMAGE, "named")
-    named = f"messages.4.content.0.tool_result.content.0.image: {IMAGE}"
-    assert shown(asked_form(history, named, "named").messages) == ["image/0", "image/2"]
-    assert shown(asked_form(history, named, "newest").messages) == ["image/2"]
-    assert shown(asked_form(history, IMAGE, "newest", 2).messages) == ["image/2"]
-
-
 NAMED = {
     "messages.0.content.1": "image/1",
     "messages.2.content.0": "image/2",
@@ -169,6 +156,17 @@ def test_a_refusal_of_a_picture_leaves_documents():
         (f"{IMAGE} Could not process PDF", "newest"),
     ):
         assert kept(refusal, take) == []
+
+
+def test_nothing_is_done_without_media_or_without_a_phrase():
+    """The very history comes back."""
+    for history in ([H("a"), *seen(TEXT), H("b")], [H([image()]), AIMessage("ok"), H("b")]):
+        for take in TAKES:
+            assert (
+                asked_form(history, "tools.0.image: Input should be text", take).messages is history
+            )
+    assert asked_form([H("a"), H("b")], IMAGE).messages == [H("a"), H("b")]
+    assert not asked_form([], " ".join(REFUSALS))
 
 
 # --- the order of roles and the end -----------------------------------------------------------
@@ -213,6 +211,11 @@ def histories(draw):
 texts_of = st.lists(st.sampled_from(REFUSALS), min_size=1, unique=True).map("; ".join)
 
 
+def calls_made(messages):
+    """The calls, in their order."""
+    return [call for message in messages if message.type == "ai" for call in message.tool_calls]
+
+
 def texts(messages):
     """How often each text of a human and of a result stands there."""
     found = Counter()
@@ -225,10 +228,33 @@ def texts(messages):
     return found
 
 
-@given(histories(), texts_of)
-def test_asked_idempotent(history, refusal):
-    """Made again, it is the same list; behind a message at the end of ours all media are older."""
-    assume(not (END in refusal and (IMAGE in refusal or NONE in refusal)))
-    messages = asked_form(history, refusal, "all").messages
-    assert asked_form(messages, refusal, "all").messages is messages
-    assert asked_form(history, refusal, "all").messages == messages
+@given(histories(), texts_of, st.sampled_from(TAKES))
+def test_asked_nothing_is_lost(history, refusal, take):
+    """Texts stay word for word; calls, results and their order stay; the input is not changed."""
+    before = [message.model_copy(deep=True) for message in history]
+    patch = asked_form(history, refusal, take)
+    assert history == before
+    assert patch.before is history or not patch
+    lost = texts(history) - texts(patch.messages)
+    assert +lost == Counter()
+    assert calls_made(patch.messages) == calls_made(history)
+    results = [
+        [m.tool_call_id for m in each if m.type == "tool"] for each in (history, patch.messages)
+    ]
+    assert results[0] == results[1]
+    assert validate_messages(patch.messages) == validate_messages(history) == []
+
+
+def test_asked_linear():
+    """Twice the images, neighbours and turns: at most twice the work (and a little)."""
+
+    def history(count):
+        turns = [message for n in range(count) for message in seen(image(n), name=f"t{n}")]
+        return [*(H(f"h{n}") for n in range(count)), *turns, H("?")]
+
+    small, large = (
+        work(lambda each: asked_form(each, "; ".join(REFUSALS), "all"), history(count))
+        for count in (250, 500)
+    )
+    assert large <= 2.2 * small
+    assert len(media_in(history(500))) == 500

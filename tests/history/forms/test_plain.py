@@ -1,9 +1,9 @@
 """The form that every provider reads: the ids and names of calls, and all messages beside them."""
 
-from langchain_core.messages import AIMessage, FunctionMessage, SystemMessage
+from langchain_core.messages import SystemMessage
 
 from langgraph_patch.history.forms.plain import plain_form
-from support.histories import H, ai, result, with_field
+from support.histories import H, ai, result
 from support.portable import check_portable
 
 ID = "abcdefgh1"
@@ -56,16 +56,3 @@ def test_the_names_of_two_speakers_never_become_one():
     systems = [SystemMessage("q", name="example_user"), SystemMessage("a", name="example_model")]
     [system] = plain(systems)
     assert (system.name, system.text) == (None, "[example_user]: q\n\n[example_model]: a")
-
-
-def test_all_calls_are_listed_in_the_plain_form():
-    """Those of a block, raw ones, and one with a `FunctionMessage`; raw copies go."""
-    block = {"type": "tool_use", "id": ID, "name": "t", "input": {}}
-    assert plain([AIMessage([block]), result("r", ID)]) == [ai(ID), result("r", ID)]
-    raw = {"tool_calls": [{"id": "c1", "function": {"name": "t", "arguments": "{}"}}]}
-    for extra in (raw, {"function_call": {"name": "t", "arguments": "{}"}}):
-        stored = with_field(AIMessage("", additional_kwargs=extra), tool_calls=[])
-        answer = result("r") if extra is raw else FunctionMessage("r", name="t")
-        message, written = plain([stored, answer])
-        assert message == ai(written.tool_call_id)
-        assert (written.type, written.text) == ("tool", "r")

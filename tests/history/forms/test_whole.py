@@ -4,11 +4,12 @@ The laws of `langgraph_patch.history.forms.whole`, each over generated messages.
 """
 
 import copy
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
 
 from langgraph_patch import patch_messages, validate_messages
 from langgraph_patch.history.forms.plain import plain_form
@@ -105,6 +106,16 @@ def test_a_whole_message_is_the_same_object(name):
 # --- the traps ----------------------------------------------------------------------------------
 
 
+def test_the_last_message_stays():
+    """A model may be asked to go on with it; a tool of the provider may still run."""
+    for last in (ai(""), claude(THINKING), claude(TEXT, SEARCH), gpt(COMPUTER), gpt(reasoning())):
+        history = [ASK, last]
+        assert repair_refused(history).messages is history
+    assert stored([ASK, claude(SEARCH), ai("", id="a2"), ai("", id="a3")])[1] == claude(
+        started("web_search")
+    )
+
+
 def test_content_is_read_as_well():
     """LangChain's standard blocks: reasoning with a signature, an item id in the extras."""
     v1 = {"output_version": "v1"}
@@ -130,7 +141,22 @@ def test_content_is_read_as_well():
 # --- thinking that is refused -------------------------------------------------------------------
 
 SIGNED = {"type": "reasoning_content", "reasoning_content": {"text": "hm", "signature": "c2ln"}}
+HIDDEN = {"type": "reasoning_content", "reasoning_content": {"redacted_content": b"x"}}
 OPEN = {"type": "reasoning_content", "reasoning_content": {"text": "hm"}}
+
+
+def test_thinking_goes_only_if_the_refusal_speaks_of_it():
+    """Of Anthropic and Bedrock, in all earlier turns; reasoning of other providers stays."""
+    first = ai([THINKING, REDACTED, SIGNED, HIDDEN, OPEN, reasoning(), TEXT])
+    calls = [claude(THINKING, TEXT, id="a2"), ai([THINKING], "c1", id="a3"), result()]
+    history = [ASK, first, *calls[1:], H("And?"), calls[0]]
+    for text in ("", "messages: text content blocks must be non-empty"):
+        assert repair_refused(history, text).messages is history
+    for text in (BOUND, "Missing thought_signature", "bad REASONING item"):
+        patch = repair_refused(history, text)
+        assert [m.content for m in patch.messages[1:3]] == [[OPEN, reasoning(), TEXT], ""]
+        assert [id(m) for m in patch.messages[3:]] == [id(m) for m in history[3:]]
+        assert {change.defect for change in patch.changes} == {"refused_thinking"}
 
 
 # --- the plain form -----------------------------------------------------------------------------
@@ -216,17 +242,18 @@ def stated(history):
     return [t.strip() for t in texts if t and t.strip()], others, kept
 
 
-@given(history=odd_histories(), refusal=REFUSALS)
-def test_refused_nothing_lost(history, refusal):
-    """Each text, call, result, image and foreign block stays; humans stay the same objects."""
-    messages = repair_refused(history, refusal).messages
-    texts, others, kept = stated(messages)
-    old_texts, *rest = stated(history)
-    assert [text for text in texts if not text.startswith("[")] == old_texts
-    assert [others, kept] == rest
-    for kind in (HumanMessage, ToolMessage, SystemMessage):
-        own = [id(message) for message in history if isinstance(message, kind)]
-        assert [id(message) for message in messages if isinstance(message, kind)] == own
+@given(history=odd_histories())
+def test_refused_nothing_lost_in_the_plain_form(history):
+    """Each text, call and result stays; each other block is named, but for thinking."""
+    patch = plain_form(history, keeps_ids=True)
+    plain = "".join(str(m.content) for m in patch.messages)
+    texts, others, kept = stated(history)
+    assert all(text in plain for text in texts)
+    assert plain.count("hologram was used") == kept.count("hologram")
+    calls = [c["id"] for m in patch.messages for c in getattr(m, "tool_calls", [])]
+    assert calls == [each for each in others if isinstance(each, str)]
+    assert all(isinstance(m.content, str) for m in patch.messages)
+    assert "thinking" not in json.dumps(patch.to_dict()["messages"])
 
 
 @given(history=odd_histories(), refusal=REFUSALS)

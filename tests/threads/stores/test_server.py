@@ -23,8 +23,8 @@ from langgraph_patch.errors import (
     OptionError,
     ThreadError,
 )
-from langgraph_patch.threads import open_database, scan_threads
-from langgraph_patch.threads.stores.server import checkpoint_of, with_messages
+from langgraph_patch.threads import open_database, repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads.stores.server import LangGraphServer, checkpoint_of, with_messages
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 IDS = [f"t{number:03}" for number in range(120)]
@@ -185,6 +185,16 @@ def test_an_answer_for_another_thread_is_refused(server, client):
     server.answers = {"thread": {"thread_id": "u", "status": "idle"}}
     server.states = [state(0, DAMAGED, task())]
     assert "was asked for thread 't' and answered for 'u'" in reason(client)
+
+
+def test_a_server_is_never_written_to(server, client):
+    """Not with a client, not as a checkpointer, not by its URL: the error says what to do."""
+    acts: list[Any] = [repair_thread, undo_repair]
+    for target in (client, LangGraphServer(client)):
+        for act in acts:
+            with pytest.raises(ThreadError, match=r"Deploy the graph with with_patching.*database"):
+                act(target, CONFIG)
+    assert server.seen == []
 
 
 def test_what_is_no_langgraph_server_is_named(server, client):

@@ -1,6 +1,7 @@
 """Databases of unknown origin: opened read-only, and nothing in them is executed."""
 
 import os
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -8,12 +9,13 @@ from pathlib import Path
 
 import ormsgpack
 import pytest
+from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.threads import open_database, scan_threads
+from langgraph_patch.threads import open_database, repair_thread, scan_threads
 from langgraph_patch.threads.stores import sqlite
 from support.databases import execute, open_saver
-from support.stored_threads import stored
+from support.stored_threads import stored, thread
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +40,23 @@ def found(path, **options):
 
 
 DAMAGED = [("damaged", None)]
+
+
+def test_a_scan_changes_no_byte_and_leaves_no_file(path):
+    """A log beside the file could not be deleted by its owner; and nothing can be written."""
+    file = Path(path)
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    assert found(path) == DAMAGED
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+    assert [each.name for each in file.parent.iterdir()] == [file.name]
+    with (
+        pytest.raises(ThreadError, match=rf"'{re.escape(path)}': attempt to write a readonly"),
+        open_database(path) as saver,
+        saver.cursor() as cursor,
+    ):
+        cursor.execute("DELETE FROM checkpoints")
+    with open_database(path, write=True) as saver:
+        assert repair_thread(saver, thread(), min_age=0).outcome == "repaired"
 
 
 @pytest.mark.parametrize("refused", ["the file", "its directory"])
@@ -69,6 +88,23 @@ def crafted(module, name, *args):
     inner = ormsgpack.Ext(1, ormsgpack.packb((module, name, args)))
     values = {"channel_values": {"messages": inner}, "channel_versions": {"messages": "1"}}
     return ormsgpack.packb({"v": 4, "id": "f", "ts": "", **values, "versions_seen": {}})
+
+
+def test_a_row_that_names_a_function_and_a_pickle_execute_nothing(path, tmp_path):
+    """LangGraph calls by default what the first one names; here each is a report."""
+    touched = tmp_path / "touched"
+    command = f"touch '{touched}'"
+    row = f'cos\nsystem\n(S"{command}"\ntR.'.encode()
+    execute(path, ("UPDATE checkpoints SET type = 'pickle', checkpoint = ?", (row,)))
+    [(status, reason)] = found(path)
+    assert (status, "may run any code" in reason, "pickle" in reason) == ("unreadable", True, True)
+    row = crafted("os", "system", command)
+    execute(path, ("UPDATE checkpoints SET type = 'msgpack', checkpoint = ?", (row,)))
+    assert [status for status, _ in found(path)] == ["unreadable"]
+    assert not touched.exists()
+    with SqliteSaver.from_conn_string(path) as unsafe:
+        unsafe.get_tuple(thread())
+    assert touched.exists(), "the row must be one that would run"
 
 
 COLUMNS = (
