@@ -14,7 +14,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRetryMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.func import task
+from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, RetryPolicy, interrupt
 
@@ -150,10 +150,38 @@ def overloaded(_: Any) -> None:
 # --- 2. who is nearest asks ---------------------------------------------------------------------
 
 
+def below_a_function(patched: Any, kind: str) -> Any:
+    """A patched graph, one of whose functions calls a graph with this model."""
+    if kind == "entrypoint":
+
+        @entrypoint()
+        def inner(state: Any) -> Any:
+            return {"messages": [patched.invoke(state["messages"])]}
+
+        inner_graph: Any = inner
+    else:
+        builder = StateGraph(MessagesState)
+        builder.add_node("llm", lambda state: {"messages": [patched.invoke(state["messages"])]})
+        inner_graph = builder.add_edge(START, "llm").compile()
+    return node_of(lambda history: inner_graph.invoke({"messages": history})["messages"][-1])
+
+
 UNUSABLE = AIMessage(
     "", invalid_tool_calls=[{"name": "mail", "args": '{"a', "id": "c1", "error": None}]
 )
 """A message whose only call is no JSON."""
+
+
+@pytest.mark.parametrize("kind", ["graph", "entrypoint", "node"])
+@pytest.mark.parametrize("way", ["invoke", "events"])
+def test_patch_model_asks_for_itself_below_a_patched_graph(kind: str, way: str):
+    """After a refusal, and after an unusable message; the node around it runs once."""
+    model = RefusingModel(rule=empty, script=[UNUSABLE], disable_streaming=True)
+    patched = patch_model(model)
+    graph = node_of(patched.invoke) if kind == "node" else below_a_function(patched, kind)
+    WAYS[way](graph, say(SILENT), CONFIG)
+    assert [m.type for m in model.seen[2]][-3:] == ["human", "ai", "tool"]
+    assert (stored(graph)[-1], len(model.seen)) == ("done", 3)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

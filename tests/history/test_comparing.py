@@ -2,7 +2,7 @@
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from langgraph_patch.history.comparing import are_identical, is_equal, is_version
+from langgraph_patch.history.comparing import are_equal, are_identical, is_equal, is_version
 
 
 class Odd:
@@ -20,6 +20,22 @@ class Odd:
 def returned(artifact, **fields):
     """A result with an artifact."""
     return ToolMessage("r", tool_call_id="c", artifact=artifact, **fields)
+
+
+def test_equal_contents():
+    """Also what cannot be compared; a message with another id, or in another place, is another."""
+    for one, other, expected in (
+        (float("nan"), float("nan"), True),
+        (float("nan"), 1.0, False),
+        (Odd(1), Odd(1), True),
+        (Odd(1), Odd(2), False),
+        ({"a": 1, "b": (Odd(1), 2)}, {"b": [Odd(1), 2], "a": 1}, True),
+        ({"a": 1}, {"a": True}, False),
+    ):
+        first, second = returned(one, id="1"), returned(other, id="1")
+        assert are_equal([first, first], [first, second]) == expected
+        assert not are_equal([first], [first.model_copy(update={"id": "2"})])
+        assert not are_equal([first, second], [first])
 
 
 def test_a_message_at_two_times():

@@ -267,6 +267,23 @@ def test_a_pause_is_told_as_it_is(way: str, place: str, tmp_path: Path):
             assert "answer it" not in f"{report} {repaired}"
 
 
+def test_what_helps_behind_an_answer():
+    """`invoke(None)` goes on with the stored one; only of a hook can it be asked for again."""
+    [report] = scan_threads(plain(InMemorySaver()).graph.checkpointer)
+    assert report.reason == (
+        "an answer is stored, and 'tools' failed behind it: invoke(None) runs it again with that "
+        "answer, and no other answer takes its place; a message goes on without it"
+    )
+    assert str(report).endswith(report.reason)
+    assert report.to_dict()["reason"] == report.reason
+    for make, model in ((WAYS["A hook refused the answer."][0], "model"), (react, "agent")):
+        [report] = scan_threads(make(InMemorySaver()).graph.checkpointer)
+        assert "refused it, or failed behind it" in report.reason
+        assert report.reason.endswith(
+            f", and update_state(config, None, as_node={model!r}) lets it ask again"
+        )
+
+
 ONCE = (
     "'pay' 'c1' runs once and was started: neither an answer nor invoke(None) runs it again; if no "
     "run is at it, a message goes on"
