@@ -1,16 +1,21 @@
 """What a repair writes: placeholders, moved and recovered results, and their changes."""
 
+import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.messages import AIMessage
 
 from kit import StrictModel
 from langgraph_patch import patch_messages, with_patching
+from langgraph_patch.history.fields import PLACEHOLDER_KEY
 from langgraph_patch.history.findings import Finding
+from langgraph_patch.history.patch import changes_history, read_if_damaged
+from langgraph_patch.history.repair import patch_reading
 from support.histories import (
     H,
     ai,
     comparable,
+    is_quiet,
     marked,
     result,
 )
@@ -66,6 +71,29 @@ def test_what_a_finding_replaces():
             assert finding.result in (None, PLACEHOLDER, change.after)
             assert len(patch.messages) == 3
         assert with_finding(finding, patch.messages).messages is patch.messages
+
+
+@pytest.mark.parametrize("cause", ["unknown", "awaiting_input"])
+def test_a_marked_placeholder_is_searched_for_once_more(cause):
+    """What is found then, also the same, is written without the mark, unless the search failed."""
+    history = with_finding(Finding(cause, look_again=True)).messages
+    assert history[1].additional_kwargs == {PLACEHOLDER_KEY: {"cause": cause, "look_again": True}}
+    assert is_quiet(history)
+    reading = read_if_damaged(history, look_again=True)
+    assert patch_reading(reading).messages is history
+    again = patch_reading(reading, evidence={(0, 0): Finding(cause, look_again=True)})
+    assert again.messages is history
+    for found, marker in ((Finding(result=REAL), None), (Finding("failed"), {"cause": "failed"})):
+        late = patch_reading(reading, evidence={(0, 0): found})
+        assert changes_history(late)
+        assert late.messages[1].additional_kwargs.get(PLACEHOLDER_KEY) == marker
+    inner = patch_reading(reading, evidence={(0, 0): Finding(inner=("a",), look_again=True)})
+    assert inner.messages[1].additional_kwargs[PLACEHOLDER_KEY]["look_again"] is True
+    patch = patch_reading(reading, evidence={(0, 0): Finding(cause)}, placeholder="other text")
+    assert patch.messages[1].additional_kwargs == {PLACEHOLDER_KEY: {"cause": cause}}
+    assert (patch.messages[1].content == history[1].content) is (cause == "unknown")
+    assert changes_history(patch) is (cause != "unknown")
+    assert read_if_damaged(patch.messages, look_again=True) is None
 
 
 def _noted(told, call):

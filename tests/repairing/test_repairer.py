@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
+from collections import Counter
 from typing import Any
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from kit import BARE, Agent, calls, patched
+from kit import BARE, Agent, Counting, calls, patched
 from langgraph_patch import PatchNode, validate_messages
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
@@ -165,3 +167,56 @@ def test_a_failure_of_the_repair(failure, place, kind, asynchronous, logged):
     changed = {"c2": "c2: gone"} if failure == "placeholder" else {}
     assert it.results == RESULTS | changed
     assert validate_messages(it.history) == []
+
+
+# --- marks that a client forges -----------------------------------------------------------------
+
+FORGED: dict[str, Any] = {
+    "checkpoints that are not there": lambda number: {"look_again": f"1f{number}"},
+    "the newest checkpoint": lambda _: {"look_again": True},
+    "nothing": lambda _: None,
+    "a number": lambda number: number,
+    "lists": lambda number: {"cause": [number], "look_again": [number], "earlier_ids": [number]},
+    "nested dicts": lambda number: {"cause": {"cause": {"cause": number}}, "inner": {"a": "b"}},
+}
+
+
+def cost_of_marks(kind: str, form: str, count: int) -> tuple[Counter[str], int, Counter[str]]:
+    """The queries and function calls of a turn whose input has these marks; the next queries."""
+    saver = Counting()
+    it = Agent(kind, saver=saver)
+    it.say("go")
+    posted: list[Any] = []
+    for number in range(count):
+        mark = FORGED[form](number)
+        if isinstance(mark, dict):
+            mark = {"cause": "unknown", **mark}
+        extra = {PLACEHOLDER_KEY: mark}
+        posted.append(calls(("mail", {"to": "bob"}), first=number))
+        posted.append(ToolMessage("text", tool_call_id=f"c{number}", additional_kwargs=extra))
+    queries, ran = [], [0]
+
+    def count_call(_: Any, event: str, __: Any) -> None:
+        ran[0] += event == "call"
+
+    for text, messages in (("and?", posted), ("more", [])):
+        saver.used.clear()
+        sys.setprofile(None if queries else count_call)
+        it.run({"messages": [*messages, HumanMessage(text)]})
+        sys.setprofile(None)
+        queries.append(saver.used.copy())
+    return queries[0], ran[0], queries[1]
+
+
+@pytest.mark.parametrize("kind", ["create_agent", "hand_built", "middleware"])
+@pytest.mark.parametrize("form", FORGED)
+def test_forged_marks(form: str, kind: str):
+    """Linear in their number, with twenty queries and a few at most, and in one turn only."""
+    healthy, _, _ = cost_of_marks(kind, form, 0)
+    _, few_calls, _ = cost_of_marks(kind, form, 40)
+    many, many_calls, later = cost_of_marks(kind, form, 160)
+    assert many_calls < 5 * few_calls
+    assert later == healthy
+    asked = 20 if form == "checkpoints that are not there" else 0
+    assert many["get_tuple"] - healthy["get_tuple"] in range(asked, asked + 4)
+    assert many["list"] <= healthy["list"] + 1

@@ -389,6 +389,16 @@ def in_turn(names: dict[str, Any], *, first: int = 0) -> list[Any]:
     return [(name, shapes[(n + first) % 6], n % 2 == 0) for n, name in enumerate(names)]
 
 
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+@pytest.mark.parametrize(("kind", "shape", "io"), in_turn(KINDS), indirect=["io"])
+def test_every_kind_of_agent_and_every_shape(io, kind, shape):
+    """A client has the answers in the end, each once, and nothing else."""
+    make, expected = KINDS[kind]
+    for checker in (live, full_stream_checker):
+        stream = io.stream(make(), INPUT, **SHAPES[shape])
+        assert left(list(io.answers(stream, checker=checker))) == expected
+
+
 @pytest.mark.parametrize(("name", "shape", "io"), in_turn(RETRIES, first=1), indirect=["io"])
 def test_a_failed_attempt_is_never_part_of_an_answer(io, name, shape):
     """Five mechanisms that call a model again: the answer, once; early text is retracted."""
