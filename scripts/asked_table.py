@@ -2,19 +2,128 @@
 
 As Markdown, for each state and each server: how many requests each of four turns took; in bold,
 where the turn is refused without the package. `-` is a turn that is refused with it too. Needs the
-integrations: `python scripts/asked_table.py [PLACE]`.
+integrations: `python scripts/asked_table.py [PLACE]`. The servers answer to what those send, with
+the providers' own sentences.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from support.asked import STATES
-from support.asked_servers import SERVERS, turns
+from support.asked import STATES, four_turns
+from support.wires import Payload, payload
+
+_BAD = ("YmFk", "b'bad'")
+_IMAGES = (*_BAD, "Z29vZA", "b'good'")
+
+
+def _has(value: object, marks: Sequence[str]) -> bool:
+    return any(mark in repr(value) for mark in marks)
+
+
+def _path_of(sent: Payload) -> tuple[int, int]:
+    """Where the first bad image of a payload is."""
+    for number, message in enumerate(sent):
+        for index, block in enumerate(message.get("content") or ()):
+            if _has(block, _BAD):
+                return number, index
+    raise AssertionError("it has none")
+
+
+def _roles(sent: Payload) -> list[str]:
+    return [message.get("role", message.get("type", "")) for message in sent]
+
+
+def of_openai(sent: Payload) -> str | None:
+    """A model that cannot read one image."""
+    return "You uploaded an unsupported image." if _has(sent, _BAD) else None
+
+
+def of_text_only(sent: Payload) -> str | None:
+    """A model that reads no image."""
+    text = "Invalid content type. image_url is only supported by certain models."
+    return text if _has(sent, _IMAGES) else None
+
+
+def of_anthropic(sent: Payload) -> str | None:
+    """Claude 4.6."""
+    if _roles(sent)[-1] == "assistant":
+        return (
+            "This model does not support assistant message prefill. The conversation must end with "
+            "a user message."
+        )
+    if _has(sent, _BAD):
+        number, index = _path_of(sent)
+        return f"messages.{number}.content.{index}.image.source: Could not process image"
+    return None
+
+
+def of_gemini(sent: Payload) -> str | None:
+    """Gemini."""
+    if _roles(sent)[-1] == "model":
+        return "Please ensure that single turn requests end with a user role."
+    return "Unable to process input image. Please retry." if _has(sent, _BAD) else None
+
+
+def of_new_mistral(sent: Payload) -> str | None:
+    """Mistral, with a new validator."""
+    if _roles(sent)[-1] == "assistant":
+        return "Expected last role User or Tool (or Assistant with prefix True) for serving"
+    return None
+
+
+def of_old_mistral(sent: Payload) -> str | None:
+    """Mistral, with a validator before 1.11.1."""
+    roles = _roles(sent)
+    if ("tool", "user") in pairwise(roles):
+        return json.dumps({"message": 'Unexpected role "user" after role "tool"'})
+    return of_new_mistral(sent)
+
+
+def of_bedrock(sent: Payload) -> str | None:
+    """A model of Bedrock that takes no result beside a text."""
+    for message in sent:
+        kinds = {key for block in message["content"] for key in block}
+        if {"toolResult", "text"} <= kinds:
+            return "Conversation blocks and tool result blocks cannot be provided in the same turn"
+    return None
+
+
+def of_template(sent: Payload) -> str | None:
+    """The template of a local model: users alternate with answers that call nothing."""
+    spoken = [m["role"] for m in sent if m["role"] == "user" or not m.get("tool_calls")]
+    spoken = [role for role in spoken if role in ("user", "assistant")]
+    if any(one == other for one, other in pairwise(spoken)):
+        return "Conversation roles must alternate user/assistant/user/assistant/..."
+    return "At most 0 image(s) may be provided in one request." if _has(sent, _IMAGES) else None
+
+
+SERVERS: dict[str, tuple[str, Callable[[Payload], str | None]]] = {
+    "OpenAI": ("openai-chat", of_openai),
+    "Responses": ("openai-responses", of_openai),
+    "no images": ("openai-chat", of_text_only),
+    "Anthropic": ("anthropic", of_anthropic),
+    "Gemini": ("gemini", of_gemini),
+    "Mistral, old": ("mistral", of_old_mistral),
+    "Mistral, new": ("mistral", of_new_mistral),
+    "Bedrock": ("bedrock", of_bedrock),
+    "vLLM": ("openai-chat", of_template),
+}
+"""Server -> the wire of its integration, and why it refuses what that sends."""
+
+
+def turns(place: str, server: str, state: str) -> list[int]:
+    """How many requests each of four turns of a thread took with a server; 0 for a refused one."""
+    wire, rule = SERVERS[server]
+    return four_turns(place, lambda messages: rule(payload(wire, messages)), state)
+
 
 HEAD = f"| what the thread has | {' | '.join(SERVERS)} |"
 

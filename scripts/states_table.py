@@ -14,9 +14,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from support.message_rules import reason
 from support.refused import FOREIGN, PLACES, STATES, in_three_turns
-from support.wires import WIRES
+from support.wires import WIRES, reason
 
 
 def cell(counts: list[int]) -> str:

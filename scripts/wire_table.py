@@ -10,9 +10,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from typing import Any
 
+from damaged import DAMAGED
 from langgraph_patch.history.forms.plain import portable_messages
 from langgraph_patch.history.patch import patch_messages
-from support.damaged import DAMAGED
 from support.wires import WIRES, refusals
 
 # A row, and what the names of its histories begin with.

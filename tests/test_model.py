@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AIMessage, HumanMessage, trim_messages
+from langchain_core.messages import HumanMessage
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
 from langgraph.func import entrypoint
 from pydantic import BaseModel
 
-from kit import BARE, Agent, Desk, StrictModel, calls, loop, streamed
+from kit import Desk, StrictModel, calls, loop, streamed
 from langgraph_patch import patch_model
-from langgraph_patch.errors import ModelError, OptionError
+from langgraph_patch.errors import OptionError
 
 BROKEN = [HumanMessage("go"), calls(("wire", {})), HumanMessage("never mind")]
 REPAIRED = ["human", "ai", "tool", "human"]
 CUT = streamed(("mail", '{"to": "bob", "x'), reason="length")
-BOTH_WAYS = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 
 
 class Answer(BaseModel):
@@ -48,30 +45,6 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_it_works_in(place):
-    """The model reads a valid history, and the answer is stored."""
-    model = StrictModel()
-    graph = PLACES[place](patch_model(model))
-    result = graph.invoke({"messages": BROKEN}, {"configurable": {"thread_id": "1"}})
-    assert result["messages"][-1].text == "done"
-    assert [m.type for m in model.seen[-1]] == REPAIRED
-
-
-def test_an_agent_that_validates_the_history_itself():
-    """`create_react_agent` refuses the history before its model sees it: use `with_patching`."""
-    graph = BARE["react_v2"](patch_model(StrictModel()), Desk().tools(), None)
-    assert graph.invoke({"messages": BROKEN[:1]})["messages"][-1].text == "done"
-    with pytest.raises(ValueError, match="INVALID_CHAT_HISTORY"):
-        graph.invoke({"messages": BROKEN})
-
-
-def test_the_options_of_bound_tools_reach_the_model():
-    """Also those by name, such as `tool_choice`."""
-    bound = patch_model(StrictModel()).bind_tools(Desk().tools(), tool_choice="any")
-    assert "'tool_choice': 'any'" in repr(bound)
-
-
 def test_structured_output_is_typed():
     """What parses the answer comes after the model."""
 
@@ -86,14 +59,6 @@ def test_structured_output_is_typed():
     ):
         assert patched.invoke(BROKEN) == Answer(text="done")
         assert [m.type for m in model.seen[-1]] == REPAIRED
-
-
-def test_an_agent_that_needs_a_chat_model_says_so():
-    """Agents and middlewares that read attributes of the model do not get a wrong one."""
-    text = r"no attribute '\w+': it is no chat model.* use with_patching\(agent\) or Patch"
-    with pytest.raises(ModelError, match=text) as error:
-        SummarizationMiddleware(patch_model(StrictModel()))
-    assert isinstance(error.value, AttributeError)  # so that `getattr` with a default works
 
 
 PROMPT = ChatPromptTemplate.from_messages([("placeholder", "{messages}")])
@@ -129,35 +94,6 @@ def test_an_option_with_a_wrong_value():
         patch_model(patched, recover="always")
 
 
-@pytest.mark.parametrize("value", ["go", BROKEN[:1], 7])
-def test_what_needs_no_repair_is_passed_on_as_it_is(value):
-    """No copy is made of a valid history; what is no input of a model, the model refuses."""
-    received = []
-
-    class Model(StrictModel):
-        def invoke(self, input, *args, **kwargs):
-            received.append(input)
-            return AIMessage("done")
-
-    patch_model(Model()).invoke(value)
-    assert received[0] is value
-
-
-@BOTH_WAYS
-async def test_a_stream_reads_a_valid_history(asynchronous):
-    """Its chunks are those of the model, also if a call in them is cut."""
-    model = StrictModel(script=[CUT])
-    patched = patch_model(model)
-    if asynchronous:
-        chunks = [chunk async for chunk in patched.astream(BROKEN)]
-    else:
-        chunks = list(patched.stream(BROKEN))
-    assert [c.tool_call_chunks for c in chunks if c.tool_call_chunks] == [
-        c.tool_call_chunks for c in CUT if c.tool_call_chunks
-    ]
-    assert [[m.type for m in read] for read in model.seen] == [REPAIRED]
-
-
 class Runs(BaseCallbackHandler):
     """What a tracer sees: the name of each chain, the id of each model run."""
 
@@ -169,57 +105,3 @@ class Runs(BaseCallbackHandler):
 
     def on_chat_model_start(self, *_, run_id, **__):
         self.started.append(run_id)
-
-
-async def test_a_cut_call_is_left_in_invalid_tool_calls():
-    """The model is asked twice; the second answer is returned, and the next call reads of it.
-
-    Each time the only run in traces is that of the model, with an id of its own.
-    """
-    patched = patch_model(model := StrictModel(script=[CUT, CUT], streaming=True))
-    runs, run_id = Runs(), UUID(int=1)
-    answer = await patched.ainvoke("go", {"callbacks": [runs], "run_id": run_id})
-    assert not answer.tool_calls
-    assert [call["id"] for call in answer.invalid_tool_calls] == ["c1"]
-    assert runs.started[0] == run_id
-    assert isinstance(runs.started[1], UUID)
-    assert len({*runs.started}) == len(runs.started) == 2
-    patched.invoke([HumanMessage("go"), answer])
-    assert [len(history) for history in model.seen] == [1, 3, 3]
-    assert all("was not run" in read[-1].text for read in model.seen[1:])
-
-
-def test_options_are_those_of_the_repair():
-    """Each of them reaches the repair, and `on_patch` gets every one."""
-    model, asked, patches = StrictModel(), [], []
-    options = {"placeholder": "no answer", "reconcile": {"wire": asked.append}}
-    patch_model(model, on_patch=lambda *given: patches.append(given), **options).invoke(BROKEN)
-    assert model.seen[0][2].text == "no answer"
-    assert [call.tool_call_id for call in asked] == ["c1"]
-    assert len(patches) == 1
-
-
-def test_recorded_results_are_recovered_in_a_node_that_trims():
-    """A window that cuts off a call, and the result of a call beside a pause."""
-    model = StrictModel(script=[calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))])
-    patched = patch_model(model)
-
-    def build(_: Any, tools: Any, saver: Any) -> Any:
-        def call(state: Any) -> Any:
-            window = trim_messages(
-                state["messages"], strategy="last", token_counter=len, max_tokens=3
-            )
-            return {"messages": [patched.invoke(window)]}
-
-        builder = create_agent(model, tools).builder
-        builder.nodes["model"].runnable = RunnableLambda(call)
-        return builder.compile(checkpointer=saver)
-
-    agent = Agent(build)
-    agent.say("pay")
-    agent.say("never mind")
-    read = {m.tool_call_id: m.text for m in model.seen[-1] if m.type == "tool"}
-    assert read["c1"] == "sent to bob"
-    assert "waiting for human input" in read["c2"]
-    agent.run({"messages": [AIMessage("x"), HumanMessage("and now?")]})
-    assert [m.type for m in model.seen[-1]] == ["ai", "ai", "human"]

@@ -1,7 +1,6 @@
 """Patches and reports as tables: the rows, the words, the widths, hostile text, HTML."""
 
 import re
-from dataclasses import replace
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -41,38 +40,6 @@ def printed(table, width=120):
     with console.capture() as captured:
         console.print(table)
     return captured.get()
-
-
-def sides_of(history):
-    """The number of each message, and the signs and notes of its two sides."""
-    rows = view.rows_of(patch_messages(history).to_dict())
-    return [(each.number, *(cell and cell[1:] for cell in each[1:])) for each in rows]
-
-
-def test_a_message_is_beside_itself():
-    """What is new, dropped or moved has a gap beside it; each defect and change is named."""
-    history = [
-        HumanMessage("hi"),
-        calls(("a", {}), ("b", {}), id="m"),
-        HumanMessage("steer", id="h"),
-        ToolMessage("late", tool_call_id="c1", id="r"),
-        ToolMessage("late again", tool_call_id="c1", id="r2"),
-    ]
-    assert sides_of(history) == [
-        (0, ("", ""), ("", "")),
-        (1, ("wrong", "dangling"), ("", "")),
-        (None, None, ("moved", "moved")),
-        (None, None, ("inserted", "inserted (unknown)")),
-        (2, ("", ""), ("", "")),
-        (3, ("wrong", "misplaced"), None),
-        (4, ("wrong", "duplicate"), None),
-    ]
-    assert sides_of([calls(("a b", {}), invalid_tool_calls=[CUT])]) == [
-        (None, None, ("promoted", "promoted")),
-        (None, None, ("inserted", "inserted (unknown)")),
-        (None, None, ("inserted", "inserted (malformed)")),
-        (0, ("wrong", "malformed, dangling"), None),
-    ]
 
 
 def test_each_block_of_a_message_is_shown_once():
@@ -126,57 +93,6 @@ def test_defects_and_changes_are_counted_in_words():
     ]
     words = "drops result of a call; corrects a message; placeholder for t (2 times)"
     assert view.changes_in_words(changes) == words
-
-
-def test_ages_are_said_in_words():
-    """An age has its largest unit only."""
-    ages = {None: "", 0: "0 seconds", 1: "1 second", 59.9: "59 seconds", 119: "1 minute"}
-    ages |= {3600: "1 hour", 86400: "1 day", 86400 * 45: "1 month", 86400 * 800: "2 years"}
-    assert {seconds: view.age_in_words(seconds) for seconds in ages} == ages
-
-
-def test_the_line_of_a_thread_says_what_is_wrong():
-    """What a pause asks as it is, cut if it is long; an age; a reason."""
-    asks = ("Wire 3?", {"question": "Wire 3?"}, {"action_requests": ["x" * 100]})
-    cells = view.line_of("scan", ThreadReport("1", "", "paused", asks=asks).to_dict())
-    assert cells[:3] == ["1", "paused", ""]
-    assert cells[3].startswith('asks Wire 3?; {"question": "Wire 3?"}; {"action_')
-    assert cells[3].endswith("xxx… (159 characters)")
-    assert len(cells[3]) == len("asks ") + 80 + len("… (159 characters)")
-    report = ThreadReport("1", "sub", "damaged", reason="partly read", age=60.0).to_dict()
-    assert view.line_of("scan", report) == ["1 in sub", "damaged", "1 minute", "partly read", ""]
-
-
-def test_a_table_has_the_columns_that_have_a_text():
-    """Each command has heads of its own; a column that is empty in each line is not shown."""
-    refused, planned = ThreadRepair("1", "", "refused", "no"), ThreadRepair("2", "", "planned")
-    assert view.line_of("repair", refused.to_dict()) == ["1", "refused", "no", ""]
-    undone = replace(planned, before="c1").to_dict()
-    assert view.line_of("undo", undone) == ["2", "planned", "", "checkpoint c1"]
-    lines = [view.line_of("repair", each.to_dict()) for each in (refused, planned)]
-    shown = printed(view.lines_table("repair", lines, 120)).splitlines()
-    expected = ["THREAD OUTCOME WHY NOT", "1 refused no", "2 planned"]
-    assert [" ".join(line.split()) for line in shown] == expected
-
-
-def test_a_repair_that_is_written_shows_what_was_and_what_is():
-    """A plan shows what would be."""
-    for outcome, heads in (("planned", "IS  .*AS IT WOULD"), ("repaired", "WAS  .*AS IT IS ")):
-        repair = ThreadRepair("1", "", outcome, patch=patch_messages([CALL, AIMessage("x")]))
-        assert re.search(heads, printed(view.report_view(repair.to_dict())))
-        assert printed(repair) == printed(view.report_view(repair.to_dict()))
-        assert repr(repair) == f"<ThreadRepair '1': {outcome} - inserted 't' 'c1' (unknown)>"
-
-
-def test_a_report_without_a_patch_shows_the_conversation():
-    """A paused thread has one column, with what is wrong beside the pause."""
-    history = [CALL, HumanMessage("hm", id="h")]
-    dumped = patch_messages(history).to_dict()["before"]
-    report = ThreadReport("1", "", "paused", defects=tuple(validate_messages(history)), age=90.0)
-    shown = printed(view.report_view(report.to_dict(), [*dumped, "<Message>"]))
-    assert ("MESSAGES" in shown, "AS IT WOULD BE" in shown) == (True, False)
-    assert re.search(r"\[\?\]\s+<Message>", shown)  # a state may hold what has no JSON form
-    assert shown.index("! [ai] dangling") < shown.index("[human]")
 
 
 @pytest.mark.parametrize("width", [40, 99, 100])
@@ -234,10 +150,3 @@ def test_hostile_text_is_shown_as_text():
             shown.encode()
             assert not RAW.search(printed(table))
             assert not hostile.startswith("[red]") or "[red]x[/red]" in printed(table)
-
-
-def test_text_of_any_script_is_shown_as_it_is():
-    """Joiners, which emoji and Arabic need, line breaks and tabs are no hostile characters."""
-    text = "好 é \\ 👨\u200d👩\u200c\tx\n"
-    assert view.visible(text) == text
-    assert view.visible("\u2028\u200b") == "\\u2028\\u200b"

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import logging
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,13 +15,11 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
-from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, RetryPolicy, interrupt
 
-from kit import Desk, StrictModel, calls, loop
+from kit import Desk, StrictModel
 from langgraph_patch import patch_model, with_patching
-from langgraph_patch.asking.refusal import carried_by, is_refusal, refusal_text
-from langgraph_patch.errors import note, without_notes
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.refused import (
     CONFIG,
@@ -125,7 +122,7 @@ def own_error_in(place: str, model: Any) -> tuple[Any, list[str]]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", ["node", "middleware", "create_agent"])
-def test_1_an_error_of_the_application_is_raised_at_once(place: str, way: str):
+def test_an_error_of_the_application_is_raised_at_once(place: str, way: str):
     """Chained or not: one request, one ticket; a note says what to do instead."""
     model = RefusingModel(rule=empty)
     graph, opened = own_error_in(place, model)
@@ -137,82 +134,12 @@ def test_1_an_error_of_the_application_is_raised_at_once(place: str, way: str):
     assert "refused the history of thread 't'" in note
 
 
-def test_1_an_error_that_came_after_an_answer_has_no_note():
-    """The refusal of the first model is not what failed."""
-    chain = RefusingModel(rule=never).with_fallbacks([StrictModel()])
-
-    def call(history: Any) -> Any:
-        chain.invoke(history)
-        raise OwnError("mine")
-
-    with pytest.raises(OwnError) as caught:
-        node_of(call).invoke(say(SILENT), CONFIG)
-    assert notes(caught.value) == []
-
-
-async def in_a_group(model: Any, history: Any, *others: Any, levels: int = 1) -> Any:
-    """Call a model in a task group in a task group."""
-    async with asyncio.TaskGroup() as group:
-        if levels > 1:
-            asked = group.create_task(in_a_group(model, history, levels=levels - 1))
-        else:
-            asked = group.create_task(model.ainvoke(history))
-        for other in others:
-            group.create_task(other())
-    return asked.result()
-
-
-@pytest.mark.parametrize("levels", [1, 3])
-async def test_1_a_group_that_carries_the_refusal_alone(levels: int):
-    """At any depth; nobody else failed in it."""
-    model = RefusingModel(rule=empty)
-
-    async def call(history: Any) -> Any:
-        return await in_a_group(model, history, levels=levels)
-
-    answer = await node_of(call).ainvoke(say(SILENT), CONFIG)
-    assert (answer["messages"][-1].text, len(model.seen)) == ("done", 2)
-
-
-async def test_1_a_group_that_carries_another_error_too():
-    """It is the application's."""
-    model = RefusingModel(rule=empty)
-
-    async def fail() -> None:
-        try:
-            await asyncio.sleep(1)
-        except asyncio.CancelledError:
-            raise OwnError("mine") from None
-
-    async def call(history: Any) -> Any:
-        return await in_a_group(model, history, fail)
-
-    with pytest.raises(ExceptionGroup) as caught:
-        await node_of(call).ainvoke(say(SILENT), CONFIG)
-    assert (len(model.seen), len(notes(caught.value))) == (1, 1)
-
-
-def test_1_the_last_attempt_of_tenacity():
+def test_the_last_attempt_of_tenacity():
     """Its `RetryError` carries it; the repaired request is sent once for both attempts."""
     model = RefusingModel(rule=empty)
     graph = node_of(tenacity.retry(stop=tenacity.stop_after_attempt(2))(model.invoke))
     assert graph.invoke(say(SILENT), CONFIG)["messages"][-1].text == "done"
     assert len(model.seen) == 3
-
-
-def test_1_a_refusal_that_the_application_got_over():
-    """What fails then is another request."""
-    first, second = RefusingModel(rule=empty), RefusingModel(rule=overloaded)
-
-    def call(history: Any) -> Any:
-        try:
-            return first.invoke(history)
-        except RefusedError:
-            return second.invoke(history)
-
-    with pytest.raises(TimeoutError):
-        node_of(call).invoke(say(SILENT), CONFIG)
-    assert (len(first.seen), len(second.seen)) == (1, 1)
 
 
 def overloaded(_: Any) -> None:
@@ -247,7 +174,7 @@ UNUSABLE = AIMessage(
 
 @pytest.mark.parametrize("kind", ["graph", "entrypoint", "node"])
 @pytest.mark.parametrize("way", ["invoke", "events"])
-def test_2_patch_model_asks_for_itself_below_a_patched_graph(kind: str, way: str):
+def test_patch_model_asks_for_itself_below_a_patched_graph(kind: str, way: str):
     """After a refusal, and after an unusable message; the node around it runs once."""
     model = RefusingModel(rule=empty, script=[UNUSABLE], disable_streaming=True)
     patched = patch_model(model)
@@ -258,7 +185,7 @@ def test_2_patch_model_asks_for_itself_below_a_patched_graph(kind: str, way: str
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_2_patch_model_asks_though_the_node_did_something(*, asynchronous: bool):
+def test_patch_model_asks_though_the_node_did_something(*, asynchronous: bool):
     """It repeats one request: the tool runs once, streamed or not."""
     model, desk = RefusingModel(rule=empty), Desk()
     patched, mail = patch_model(model), desk.tools()[0]
@@ -277,7 +204,7 @@ def test_2_patch_model_asks_though_the_node_did_something(*, asynchronous: bool)
 
 
 @pytest.mark.parametrize("order", ["patch_model", "middleware", "both"])
-def test_2_the_others_pass_on_what_the_nearest_has_looked_at(order: str, caplog: Any):
+def test_the_others_pass_on_what_the_nearest_has_looked_at(order: str, caplog: Any):
     """Three requests, and one note."""
     model = RefusingModel(rule=never)
     asked = patch_model(model) if order != "middleware" else model
@@ -289,7 +216,7 @@ def test_2_the_others_pass_on_what_the_nearest_has_looked_at(order: str, caplog:
     assert caplog.text.count("the provider refused the history of thread 't', and again") == 1
 
 
-def test_2_a_node_whose_patched_model_never_finishes():
+def test_a_node_whose_patched_model_never_finishes():
     """The guard of the node counts what `patch_model` could not repair."""
     cut = AIMessage("", response_metadata={"finish_reason": "MALFORMED_FUNCTION_CALL"})
     model = StrictModel(script=[cut] * 20)
@@ -321,7 +248,7 @@ BEGUN = ["a task", "an async task", "a tool", "a graph", "an answered interrupt"
 
 @pytest.mark.parametrize("case", ["refused", "unusable"])
 @pytest.mark.parametrize("begun", BEGUN)
-def test_3_nothing_that_was_begun_is_done_twice(begun: str, case: str):
+def test_nothing_that_was_begun_is_done_twice(begun: str, case: str):
     """It runs once, and so does the request."""
     model, desk = scripts()[case], Desk()
     mail = desk.tools()[0]
@@ -370,7 +297,7 @@ class SlowModel(StrictModel):
 
 
 @pytest.mark.parametrize("beside", ["a tool", "a model", "a step that comes later", "a coroutine"])
-async def test_3_what_still_runs_beside_the_refused_request_runs_once(beside: str):
+async def test_what_still_runs_beside_the_refused_request_runs_once(beside: str):
     """Another branch of the node has begun, and has not ended."""
     model, other, desk = RefusingModel(rule=empty), SlowModel(), Desk()
     mail = desk.tools()[0]
@@ -399,33 +326,6 @@ async def test_3_what_still_runs_beside_the_refused_request_runs_once(beside: st
     assert (sum(desk.did.values()), len(model.seen)) == (1, 1)
 
 
-@pytest.mark.parametrize("how", ["plain", "by id", "after a failure"])
-def test_3_an_answer_that_waits_for_its_question_is_none(how: str):
-    """A node asks a human behind its repaired request: the answer reaches it, however it comes."""
-    published, down = [], [1] * (how == "after a failure")
-    model = RefusingModel(rule=empty)
-
-    def call(history: Any) -> Any:
-        answer = model.invoke(history)
-        said = interrupt("publish?")
-        if down:
-            down.pop()
-            raise OwnError("the publisher is down")
-        published.append(said)
-        return answer
-
-    graph = node_of(call)
-    graph.invoke(say(SILENT), CONFIG)
-    [question] = graph.get_state(CONFIG).interrupts
-    if how == "after a failure":
-        with pytest.raises(OwnError):
-            graph.invoke(Command(resume="yes"), CONFIG)
-        graph.invoke(None, CONFIG)
-    else:
-        graph.invoke(Command(resume={question.id: "yes"} if how == "by id" else "yes"), CONFIG)
-    assert (published, stored(graph)[-1]) == (["yes"], "done")
-
-
 # --- 4. counted as it is said -------------------------------------------------------------------
 
 
@@ -452,69 +352,12 @@ def retried(place: str, model: Any) -> Any:
     return made[place]() if place else list(made)
 
 
-IN_THE_REQUEST = (
-    "a middleware in a node",
-    "a middleware in ours",
-    "a retry in a node",
-    "tenacity in a node",
-)
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("place", retried("", None))
-def test_4_three_attempts_send_two_further_forms(place: str, way: str):
-    """Five requests, or nine if each form is what the retry repeats.
-
-    The error of the last attempt has the note.
-    """
-    model = RefusingModel(rule=never)
-    with pytest.raises(RefusedError) as caught:
-        WAYS[way](retried(place, model), say(TWO_FORMS), CONFIG)
-    sent = 9 if place in IN_THE_REQUEST else 5
-    assert (len(model.seen), len(notes(caught.value))) == (sent, 1)
-
-
-def test_4_another_model_gets_its_own_attempts():
-    """A policy whose second attempt asks another model, which reads the repaired form."""
-    models = [RefusingModel(rule=never), RefusingModel(rule=empty, disable_streaming=True)]
-    attempts = []
-
-    def call(history: Any, config: Any) -> Any:
-        number = config["configurable"]["__pregel_runtime"].execution_info.node_attempt
-        attempts.append(number)
-        return models[number - 1].invoke(history["messages"])
-
-    policy = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=RefusedError, jitter=False)
-    builder = StateGraph(MessagesState)
-    builder.add_node(
-        "agent", lambda s, config: {"messages": [call(s, config)]}, retry_policy=policy
-    )
-    graph = with_patching(builder.add_edge(START, "agent").compile(checkpointer=InMemorySaver()))
-    graph.invoke(say(SILENT), CONFIG)
-    assert (stored(graph)[-1], attempts) == ("done", [1, 1, 2, 2])
-
-
-@pytest.mark.parametrize("value", [None, "", [], {}])
-def test_4_a_form_that_is_sent_as_the_one_before_is_none(value: Any):
-    """ChatOpenAI puts `{"refusal": None}` on each message: no request, no note."""
-    said = AIMessage(
-        "hello", additional_kwargs={"refusal": value}, response_metadata={"model_name": "gpt"}
-    )
-    model = RefusingModel(rule=never)
-    with pytest.raises(RefusedError) as caught:
-        node_of(model.invoke).invoke(say([HumanMessage("hi"), said, HumanMessage("x")]), CONFIG)
-    assert (len(model.seen), notes(caught.value)) == (1, [])
-
-
-def test_4_a_form_without_what_was_sent_is_another_one():
+def test_a_form_without_what_was_sent_is_another_one():
     """A refusal in words, and blocks whose metadata say how they are translated."""
     told = AIMessage("", additional_kwargs={"refusal": "I can't."})
     model = RefusingModel(rule=lambda seen: None if seen[1].text else "no content")
     node_of(model.invoke).invoke(say([HumanMessage("hi"), told, HumanMessage("x")]), CONFIG)
     assert model.seen[-1][1].text == "I can't."
-
-
-# --- 5. what was written beside it: `test_node`, `test_middleware` ------------------------------
 
 
 # --- 6. the application's error stays itself ----------------------------------------------------
@@ -540,21 +383,6 @@ class NoTextError(OddError):
     status_code = 400
 
 
-class NoResponseError(OddError):
-    """Its response cannot be read."""
-
-    response = property(raising)
-    status_code = 400
-
-
-class FrozenError(OddError):
-    """It takes no note."""
-
-    add_note = raising
-    __notes__ = property(raising)
-    status_code = 400
-
-
 class ChainlessError(OddError):
     """Its cause cannot be read."""
 
@@ -570,42 +398,6 @@ ODD: dict[str, Any] = {
     "no text": NoTextError,
     "no cause": ChainlessError,
 }
-
-UNKNOWN_TO_LANGCHAIN = {
-    "notes that are none": lambda: OddError(__notes__=None, status_code=400),
-    "no response": NoResponseError,
-    "frozen": FrozenError,
-}
-"""LangChain and LangGraph raise an error of their own instead."""
-
-
-@pytest.mark.parametrize("name", UNKNOWN_TO_LANGCHAIN)
-def test_6_an_error_that_takes_no_note(name: str):
-    """It stays as it is; a status is found without a response."""
-    error = UNKNOWN_TO_LANGCHAIN[name]()
-    assert is_refusal(error)
-    note(error, "a note")
-    without_notes(error)
-
-
-def test_6_what_has_been_raised_in_a_circle():
-    """A group whose member was raised while it was handled."""
-    member = OddError()
-    member.__context__ = group = ExceptionGroup("g", [member, OddError(status_code=400)])
-    model = RefusingModel(rule=lambda _: fail_with(group))
-    assert end_of(node_of(model.invoke)) is group
-    assert is_refusal(group)
-    assert refusal_text(group).splitlines()[1:] == ["odd", "odd"]
-
-
-def test_6_groups_of_groups():
-    """However deep."""
-    error: Exception = OddError(status_code=400)
-    for _ in range(3000):
-        error = ExceptionGroup("g", [error])
-    assert is_refusal(error)
-    assert [type(each) for each in carried_by(error)] == [OddError]
-    assert refusal_text(error).endswith("odd")
 
 
 def end_of(graph: Any) -> BaseException | None:
@@ -624,7 +416,7 @@ def fail_with(error: BaseException) -> Any:
 
 @pytest.mark.parametrize("place", ["node", "middleware", "patch_model", "a stream"])
 @pytest.mark.parametrize("name", ODD)
-def test_6_reading_an_error_never_raises(name: str, place: str):
+def test_reading_an_error_never_raises(name: str, place: str):
     """The object that the client raised leaves the run, whatever it is."""
     error = ODD[name]()
     model = RefusingModel(rule=lambda _: fail_with(error))
@@ -642,71 +434,7 @@ def test_6_reading_an_error_never_raises(name: str, place: str):
     assert len(model.seen) == (3 if "status_code" in dir(error) else 1)
 
 
-@pytest.mark.parametrize("place", ["node", "patch_model"])
-def test_6_a_note_is_of_this_run_only(place: str):
-    """A client raises one object for all its users."""
-    error = RefusedError("no")
-    model = RefusingModel(rule=lambda _: fail_with(error))
-    graph = node_of((patch_model(model) if place == "patch_model" else model).invoke)
-    for user, history in {"alice": SILENT, "bob": SILENT[:2], "carol": SILENT}.items():
-        with pytest.raises(RefusedError) as caught:
-            graph.invoke(say(history), {"configurable": {"thread_id": user}})
-        assert caught.value is error
-        found = notes(error)
-        assert len(found) == (user != "bob")
-        assert all(f"thread '{user}'" in note for note in found)
-
-
 # --- a refusal that is no error any more --------------------------------------------------------
-
-
-def test_a_refusal_that_the_node_catches_is_logged(caplog: Any):
-    """One WARNING that names the node and the thread, and says what to do."""
-    model = RefusingModel(rule=empty)
-
-    def call(history: Any) -> Any:
-        try:
-            return model.invoke(history)
-        except RefusedError as refusal:
-            return AIMessage(f"Sorry: {refusal}")
-
-    graph = node_of(call)
-    for way in WAYS.values():
-        caplog.clear()
-        way(graph, say(SILENT), CONFIG)
-        [record] = [each for each in caplog.records if each.name == "langgraph_patch"]
-        assert record.levelname == "WARNING"
-        assert "model of the node 'agent' refused the history of thread 't'" in record.message
-        assert record.message.endswith("or call the model through patch_model")
-    assert len(model.seen) == len(WAYS)
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("rule", [empty, never])
-def test_a_refusal_of_which_langchain_made_a_message_is_asked_again(rule: Any, way: str):
-    """`ModelRetryMiddleware` does so by default; if nothing helps, its message stays."""
-    model = RefusingModel(rule=rule)
-    retry = ModelRetryMiddleware(max_retries=1, initial_delay=0.0)
-    graph = with_patching(create_agent(model, middleware=[retry], checkpointer=InMemorySaver()))
-    WAYS[way](graph, say(TWO_FORMS), CONFIG)
-    texts = stored(graph)
-    if rule is empty:
-        assert (texts[-1], len(model.seen)) == ("done", 3)
-        assert " " not in texts
-    else:
-        assert texts[-1] == "Model call failed after 2 attempts with RefusedError: no"
-        assert len(model.seen) == 4
-
-
-def test_a_first_model_that_refuses_in_each_turn_is_named(caplog: Any):
-    """A fallback answers: one INFO line, and nothing is sent again."""
-    caplog.set_level(logging.INFO, "langgraph_patch")
-    first, second = RefusingModel(rule=empty), StrictModel(refuses=lambda _: None)
-    graph = node_of(first.with_fallbacks([second]).invoke)
-    caplog.clear()
-    graph.invoke(say(SILENT), CONFIG)
-    assert [each.levelname for each in caplog.records if "another model answered" in each.message]
-    assert (len(first.seen), len(second.seen), stored(graph)[2]) == (1, 1, " ")
 
 
 class MailsFirst(AgentMiddleware):
@@ -770,22 +498,3 @@ def open_calls(messages: list[BaseMessage]) -> str | None:
     made = [call["id"] for m in messages if isinstance(m, AIMessage) for call in m.tool_calls]
     answered = [getattr(m, "tool_call_id", None) for m in messages]
     return "no result" if set(made) - set(answered) else None
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_call_left_to_a_frontend_is_closed_after_a_refusal(way: str):
-    """The model speaks now: it reads that nothing is known of it; a later result replaces that."""
-    made = calls(("show_map", {}), ("pick_date", {}), id="a1")
-    model = RefusingModel(rule=open_calls, script=[made])
-    graph = loop(model, Desk().tools(), router=lambda _: END).compile(checkpointer=InMemorySaver())
-    graph = with_patching(graph)
-    graph.invoke(say([HumanMessage("go")]), CONFIG)
-    first = {"type": "tool", "content": "shown", "tool_call_id": "c1", "id": "t1"}
-    WAYS[way](graph, say([first]), CONFIG)
-    assert [m.type for m in model.seen[1]] == ["human", "ai", "tool"]
-    assert [m.type for m in model.seen[2]] == ["human", "ai", "tool", "tool"]
-    assert stored(graph)[-1] == "done"
-    second = {"type": "tool", "content": "1 May", "tool_call_id": "c2", "id": "t2"}
-    WAYS[way](graph, say([second]), CONFIG)
-    assert [m.text for m in model.seen[-1] if m.type == "tool"] == ["shown", "1 May"]
-    assert len(model.seen) == 4

@@ -3,8 +3,6 @@
 `test_refused_runs` shows the forms after a refusal.
 """
 
-import asyncio
-import logging
 from typing import Any
 
 import pytest
@@ -13,15 +11,13 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.func import entrypoint
 from langgraph.graph import START, MessagesState, StateGraph
 
-from kit import Desk, StrictModel, calls
+from kit import StrictModel
 from langgraph_patch import patch_model, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.refused import (
     CONFIG,
-    PLACES,
     SAID,
     TEXT,
     THINKING,
@@ -133,29 +129,6 @@ def test_a_node_that_asks_ten_times_is_refused_once(place: str, way: str):
     assert [plain(seen) for seen in model.seen] == [False] + [True] * LOOP
 
 
-@pytest.mark.parametrize("place", ["middleware", "patch_model"])
-def test_an_agent_that_calls_ten_tools_is_refused_once(place: str):
-    """A task for each request: what is known of the model holds for the run of the graph."""
-    script = [calls(("mail", {"to": "bob"}), id=f"m{n}") for n in range(LOOP)]
-    model = RefusingModel(rule=blocks, script=script)
-    graph = PLACES[place](model, Desk().tools(), checkpointer=InMemorySaver())
-    graph.invoke({"messages": BOTH}, CONFIG)
-    assert [plain(seen) for seen in model.seen] == [False, False] + [True] * (LOOP + 1)
-    assert len({len(seen) for seen in model.seen[2:]}) == LOOP + 1
-    stored = graph.get_state(CONFIG).values["messages"]
-    assert (stored[-1].text, any(isinstance(m.content, list) for m in stored)) == ("done", True)
-
-
-def test_the_next_run_begins_with_the_history_as_it_is():
-    """The provider may read it by then, or another model."""
-    model = RefusingModel(rule=blocks)
-    graph = node_of(looping(patch_model(model).invoke, None))
-    graph.invoke({"messages": FOREIGN}, CONFIG)
-    graph.invoke({"messages": [HumanMessage("3")]}, CONFIG)
-    refused = [place for place, seen in enumerate(model.seen) if not plain(seen)]
-    assert refused == [0, LOOP + 1]
-
-
 class Equal(RefusingModel):
     """A model that is equal to another one."""
 
@@ -171,22 +144,6 @@ OTHERS: dict[str, Any] = {
     "a fallback": lambda pair: pair[0].with_fallbacks(pair[1:]),
     "another history": lambda pair: pair[0],
 }
-
-
-@pytest.mark.parametrize("case", OTHERS)
-def test_a_form_is_for_the_model_and_the_history_that_were_refused(case: str):
-    """Any other request is sent as it is first."""
-    model, other = Equal(rule=blocks), Equal(rule=lambda _: None)
-    second = patch_model(OTHERS[case]([model, other]))
-    history = [HumanMessage("x"), *FOREIGN] if case == "another history" else FOREIGN
-
-    def node(state: Any) -> Any:
-        patch_model(model).invoke(state["messages"])
-        return {"messages": [second.invoke(history)]}
-
-    node_of(node).invoke({"messages": FOREIGN}, CONFIG)
-    asked_first = (model.seen + other.seen)[2]
-    assert [m.content for m in asked_first] == [m.content for m in history]
 
 
 def test_a_form_that_is_not_accepted_any_more_takes_no_request_more():
@@ -231,34 +188,3 @@ def test_nothing_is_kept_in_a_healthy_run(monkeypatch: pytest.MonkeyPatch):
     graph = node_of(looping(patch_model(StrictModel(refuses=lambda _: None)).invoke, None))
     graph.invoke({"messages": FOREIGN}, CONFIG)
     assert all(not each for each in kept.values())
-
-
-def test_a_function_of_the_functional_api():
-    """Its loop is refused once as well."""
-    model = RefusingModel(rule=blocks)
-    patched = patch_model(model)
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def run(history: Any) -> str:
-        return [patched.invoke(history).text for _ in range(LOOP)][-1]
-
-    assert run.invoke(FOREIGN, CONFIG) == "done"
-    assert [plain(seen) for seen in model.seen] == [False] + [True] * LOOP
-
-
-def test_each_request_is_logged(caplog: Any):
-    """The first one was refused; the others are sent in the form of it."""
-    caplog.set_level(logging.INFO, "langgraph_patch")
-    model = RefusingModel(rule=blocks)
-    asyncio.run(
-        node_of(looping(patch_model(model).invoke, patch_model(model).ainvoke)).ainvoke(
-            {"messages": FOREIGN}, CONFIG
-        )
-    )
-    lines = [each.message for each in caplog.records if each.name == "langgraph_patch"]
-    changed = "corrected message 1 (foreign)"
-    asked = "asked the model of thread 't' "
-    assert lines == [
-        f"{asked}again, because its provider refused the history: {changed}",
-        *[f"{asked}in the form that it accepted before: {changed}"] * (LOOP - 1),
-    ]

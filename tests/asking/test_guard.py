@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import operator
 from collections import Counter, OrderedDict, defaultdict
 from functools import partial
@@ -17,7 +16,6 @@ from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.structured_output import ToolStrategy
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
@@ -26,7 +24,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import tools_condition
 from langgraph.types import Command, Send, interrupt
-from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 import kit
@@ -39,7 +36,6 @@ from langgraph_patch import (
     with_patching,
 )
 from langgraph_patch.errors import UnfinishedError
-from langgraph_patch.middleware import PatchToolCallsMiddleware
 
 COMPLETE = ("mail", '{"to": "al"}')
 CUT = ("mail", '{"to": "bo')
@@ -240,18 +236,6 @@ def test_a_complete_call_before_the_cut_one_runs_once(shape, way, name, asynchro
     assert [m.text for m in agent.history[-3:]] == ["done", "hello", "done"]
 
 
-@pytest.mark.parametrize(("name", "asynchronous"), in_turn([[name] for name in GUARDS], ASYNC))
-def test_a_stream_that_fails_runs_no_call(name, asynchronous):
-    """The error reaches the caller as in the bare graph, and the thread goes on."""
-    agent = agent_of("text", "stream", name, COMPLETE, CUT, asynchronous=asynchronous)
-    agent.model.script[0].append(OSError("reset"))
-    with pytest.raises(OSError, match="reset"):
-        turn(agent, "stream")
-    turn(agent, "stream", "hello")
-    assert agent.desk.did == {}
-    assert [m.text for m in agent.history] == ["go", "hello", "done"]
-
-
 @pytest.mark.parametrize(
     ("name", "way", "asynchronous"), in_turn([[name] for name in GUARDS], WAYS, ASYNC)
 )
@@ -261,85 +245,6 @@ def test_an_empty_message_with_a_malformed_reason_is_dropped(name, way, asynchro
     turn(agent, way)
     assert [m.text for m in agent.history] == ["go", "done"]
     assert [len(read) for read in agent.model.seen] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("shape", "name", "way"),
-    in_turn([("text", "merging"), *zip(["empty", "text", "text"], GUARDS, strict=True)], WAYS),
-)
-def test_a_second_unusable_message_ends_the_turn_and_is_logged(shape, name, way, caplog):
-    """The model is asked twice in the turn. The thread answers the next message."""
-    caplog.set_level(logging.INFO, "langgraph_patch")
-    agent = agent_of(shape, way, name, MALFORMED, reason=None)
-    agent.model.script *= 2
-    turn(agent, way)
-    assert len(agent.model.seen) == 2
-    assert agent.history[-1].text != "done"
-    ends = "its message has no complete tool call and no answer"
-    logged = [(r.levelname, r.getMessage()) for r in caplog.records if ends in r.getMessage()]
-    assert logged == [
-        ("INFO", f"asked the model of thread '1' again: {ends}"),
-        ("WARNING", f"the turn of thread '1' may end here: {ends}"),
-    ]
-    turn(agent, way, "hello")
-    assert agent.history[-1].text == "done"
-    assert agent.desk.did == {}
-
-
-@pytest.mark.parametrize(HOW, EACH)
-def test_complete_calls_run_as_in_the_bare_graph(shape, way, name, asynchronous):
-    """With the same messages, chunks and requests; at the limit if their text is complete."""
-    reason = "limit" if (shape, way) in STREAMED_TEXTS else None
-    bare = {"middleware": "create_agent", "patched_model": "hand_built"}.get(name, name)
-    found = []
-    for kinds, kind in ((AGENTS, name), (BARE, bare)):
-        named = COMPLETE, ("mail", '{"to": "eve"}')
-        options = {"reason": reason, "asynchronous": asynchronous, "kinds": kinds}
-        agent = agent_of(shape, way, kind, *named, **options)
-        chunks = turn(agent, way)
-        texts = [(m.type, m.text) for m in agent.history]
-        found.append((agent.desk.did, texts, len(chunks), len(agent.model.seen)))
-    assert found[0] == found[1]
-    assert found[0][0] == {"mail al": 1, "mail eve": 1}
-
-
-@pytest.mark.parametrize(
-    ("shape", "way", "name"),
-    [("text", "stream", "merging"), ("objects", "invoke", "create_agent"),
-     ("objects", "stream", "hand_built")],
-)  # fmt: skip
-def test_a_bare_graph_runs_the_cut_call(shape, way, name):
-    """The judge of these tests: nothing in the message shows that arguments are missing."""
-    agent = agent_of(shape, way, name, CUT, kinds=BARE)
-    turn(agent, way)
-    assert agent.desk.did == {"mail bo": 1}
-
-
-def all_at_once(model, tools, saver, **options):
-    """The node, the middleware and the model are patched: one repairs, one asks."""
-    middleware = [PatchToolCallsMiddleware(**options)]
-    asked = patch_model(model, **options)
-    agent = create_agent(asked, tools, middleware=middleware, checkpointer=saver)
-    return with_patching(agent, **options)
-
-
-@pytest.mark.parametrize("kind", ["hand_built", "middleware", all_at_once])
-def test_a_damaged_history_and_a_cut_call_in_one_turn(kind):
-    """Both repairs are written once with the text of the application; asked again once."""
-    patches: list[Any] = []
-    options = {"recover": False, "placeholder": "{name} did not run"}
-    agent = Agent(kind, CUT_STREAM, on_patch=lambda *seen: patches.append(seen), **options)
-    agent.model.streaming = True
-    history = [HumanMessage("hi"), calls(("mail", {"to": "x"}), first=9)]
-    agent.graph.update_state(agent.config, {"messages": history}, as_node="tools")
-    agent.say("go")
-    # `patch_model` repeats its request: the node returns the second answer alone.
-    turn = ["ai"] if kind is all_at_once else ["ai", "tool", "ai"]
-    assert [m.type for m in agent.history] == ["human", "ai", "tool", "human", *turn]
-    assert validate_messages(agent.history) == []
-    assert agent.read == dict.fromkeys(["c9", "c1"], "mail did not run")
-    assert agent.desk.did == {}
-    assert (len(agent.model.seen), len(patches)) == (2, 1)
 
 
 # --- what stands between a node and its model ----------------------------------------------------
@@ -539,42 +444,6 @@ class Counted(MessagesState):
     value: Any
 
 
-def cyclic() -> Any:
-    """A value that contains itself, and one that is nested deeply."""
-    value: dict[str, Any] = {"deep": []}
-    value["self"] = value
-    for _ in range(5000):
-        value["deep"] = [value["deep"]]
-    return value
-
-
-OTHER_VALUES: dict[str, Any] = {
-    "a defaultdict": lambda: defaultdict(int, a=1),
-    "a counter": lambda: Counter("aab"),
-    "a model": STATES["pydantic"],
-    "a list": lambda: [{"a": [AIMessage("b")]}],
-    "a cycle": cyclic,
-}
-
-
-@pytest.mark.parametrize("name", OTHER_VALUES)
-def test_what_holds_no_cut_call_stays_the_same_object(name):
-    """Beside a message with a complete and a cut call."""
-    value, seen = OTHER_VALUES[name](), []
-    model = StrictModel(script=[streamed(COMPLETE, CUT, reason="length")])
-
-    def node(state):
-        return {"messages": [merged(model.stream(state["messages"]))], "value": value}
-
-    builder = StateGraph(Counted).add_node("model", node).add_edge(START, "model")
-    builder.add_node("end", seen.append).add_edge("model", "end")
-    with_patching(builder.compile()).invoke(SAY_GO)
-    [state] = seen
-    assert state["value"] is value
-    answer = state["messages"][1]
-    assert (len(answer.tool_calls), len(answer.invalid_tool_calls)) == (1, 1)
-
-
 @pytest.mark.parametrize("make", [dict, OrderedDict, partial(defaultdict, list), Counter])
 def test_what_holds_a_cut_call_keeps_its_type(make):
     """A copy of the dict, with the corrected message."""
@@ -595,19 +464,6 @@ def test_a_node_that_keeps_what_came_before_an_error():
     model = StrictModel(script=[[*streamed(("mail", "")), OSError("reset")]])
     messages = play(of_one_node(lambda s: {"messages": merged(model.stream(s["messages"]))}))
     assert [m.type for m in messages] == ["human", "ai", "tool", "ai"]
-
-
-def test_a_node_that_stops_reading():
-    """What the stream would have brought does not matter; it is not closed when the node ends."""
-    model, kept = StrictModel(script=[[*CUT_STREAM, *streamed(COMPLETE)]]), []
-
-    def call(state):
-        kept.append(model.stream(state["messages"]))
-        if len(kept) > 1:
-            return {"messages": merged(kept[1])}
-        return {"messages": next(kept[0]) + next(kept[0])}
-
-    assert [m.type for m in play(of_one_node(call))] == ["human", "ai", "tool", "ai"]
 
 
 async def test_two_models_in_one_node():
@@ -651,41 +507,6 @@ def test_the_last_call_at_the_limit_is_refused_and_stays_so(reason):
     assert "was not run" in repaired[2].text
 
 
-def test_a_patched_model_in_a_tool_asks_again():
-    """The loop in the tool repairs its own history, so its model may be asked again."""
-    model = StrictModel(script=[CUT_STREAM], streaming=True)
-    patched = patch_model(model)
-
-    @tool
-    def delegate(task: str) -> str:
-        """Delegate."""
-        return patched.invoke(task).text
-
-    boss = StrictModel(script=[calls(("delegate", {"task": "go"}))])
-    messages = play(with_patching(create_agent(boss, [delegate], checkpointer=InMemorySaver())))
-    assert [m.text for m in messages] == ["go", "", "done", "done"]
-    assert [[m.type for m in seen] for seen in model.seen] == [["human"], ["human", "ai", "tool"]]
-
-
-@pytest.mark.parametrize("protects", ["the node", "the middleware"])
-def test_a_structured_answer_is_asked_for_again(protects):
-    """`create_agent` reads the arguments of a call as the answer."""
-
-    class Answer(BaseModel):
-        """The answer."""
-
-        to: str
-
-    model = StrictModel(script=[at_limit(name="Answer"), calls(("Answer", {"to": "al"}), first=2)])
-    middleware = [PatchToolCallsMiddleware()] if protects == "the middleware" else []
-    agent = create_agent(model, [], middleware=middleware, response_format=ToolStrategy(Answer))
-    graph = with_patching(agent) if protects == "the node" else agent
-    result = graph.invoke(SAY_GO)
-    assert result["structured_response"] == Answer(to="al")
-    assert len(model.seen) == 2
-    assert validate_messages(result["messages"]) == []
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_node_that_asks_until_its_model_answers(*, asynchronous: bool):
     """The third message in a row that the model did not finish is an error; no call runs."""
@@ -710,41 +531,4 @@ def test_a_node_that_asks_until_its_model_answers(*, asynchronous: bool):
     assert agent.history[-1].text == "hi"
 
 
-CUT_IN_TEXT = streamed(("mail", '{"to": "bo'), reason="length")
 WHOLE = streamed(("mail", '{"to": "bob"}'), reason="stop")
-BROKEN_STREAM = [*CUT_IN_TEXT[:2], ConnectionError("cut")]
-
-
-@pytest.mark.parametrize(
-    ("script", "ends"),
-    [
-        ([CUT_IN_TEXT, WHOLE, WHOLE] * 3, False),
-        ([CUT_IN_TEXT, CUT_IN_TEXT, WHOLE] * 3, False),
-        ([CUT_IN_TEXT, WHOLE, CUT_IN_TEXT, CUT_IN_TEXT, CUT_IN_TEXT, *[WHOLE] * 4], True),
-        ([*[BROKEN_STREAM] * 3, *[WHOLE] * 9], False),
-        ([BROKEN_STREAM, CUT_IN_TEXT, BROKEN_STREAM, CUT_IN_TEXT, *[WHOLE] * 7], False),
-    ],
-)
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_unfinished_messages_count_in_a_row(script, ends, *, asynchronous: bool):
-    """A node that reads nine documents: a good message ends the row, a retried stream is none."""
-
-    def reading(model: Any, tools: Any, saver: Any) -> Any:
-        retried = {"retry_if_exception_type": (ConnectionError,), "stop_after_attempt": 4}
-        reader = model.with_retry(wait_exponential_jitter=False, **retried)
-
-        def read(_: Any) -> Any:
-            for number in range(9):
-                reader.invoke([HumanMessage(f"document {number}")])
-            return {"messages": [AIMessage("read")]}
-
-        return with_patching(around(read, tools, saver))
-
-    agent = Agent(reading, *script, asynchronous=asynchronous)
-    agent.model.streaming = True
-    if ends:
-        with pytest.raises(UnfinishedError):
-            agent.say("go")
-    else:
-        agent.say("go")
-        assert agent.history[-1].text == "read"

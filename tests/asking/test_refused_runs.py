@@ -5,7 +5,6 @@ A refusal is known from every other error by its attributes, wherever it is in a
 """
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -17,11 +16,11 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command, RetryPolicy, interrupt
+from langgraph.types import Command, interrupt
 
 from kit import Desk
 from langgraph_patch import patch_model, with_patching
-from langgraph_patch.asking.refusal import is_refusal, refusal_text
+from langgraph_patch.asking.refusal import is_refusal
 from langgraph_patch.errors import EvidenceError
 from support.refused import (
     CONFIG,
@@ -84,124 +83,6 @@ def say(text="2"):
 
 
 PATCHED = [place for place in PLACES if place != "bare"]
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("place", PATCHED)
-def test_what_can_be_stored_is_stored_with_the_answer(place, way, caplog):
-    """The first turn needs two requests, the next ones need one; logged on INFO."""
-    caplog.set_level(logging.INFO, "langgraph_patch")
-    graph, model = agent(place, empty, SILENT)
-    WAYS[way](graph, say(), CONFIG)
-    asked = [r.message for r in caplog.records if "refused" in r.message]
-    text = "asked the model of thread 't' again, because its provider refused the history: {}"
-    assert asked == [text.format("dropped message 2 (empty)")]
-    assert [m.content for m in model.seen[-1]] == ["1", "It rains.", "2"]
-    is_stored = place != "patch_model"
-    assert contents(graph) == ["1", "It rains.", *([] if is_stored else [" "]), "2", "done"]
-    WAYS[way](graph, say("3"), CONFIG)
-    assert len(model.seen) == (3 if is_stored else 4)
-    assert contents(graph)[-2:] == ["3", "done"]
-
-
-@pytest.mark.parametrize("samples", [1, 3])
-def test_a_group_of_requests_that_are_all_refused_ends_with_an_exception(samples):
-    """A retry in a `TaskGroup` is ended by the guard, whose error no server catches."""
-    model = RefusingModel(rule=lambda _: "refused for ever")
-    retried = model.with_retry(stop_after_attempt=2, wait_exponential_jitter=False)
-
-    async def node(state):
-        async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(retried.ainvoke(state["messages"])) for _ in range(samples)]
-        return {"messages": [asked[0].result()]}
-
-    builder = StateGraph(MessagesState).add_node("model", node).add_edge(START, "model")
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
-    thread(graph, SILENT)
-    with pytest.raises((ExceptionGroup, RefusedError)):
-        asyncio.run(graph.ainvoke(say(), CONFIG))
-
-
-@pytest.mark.parametrize("said", [("ai", "sorry"), {"role": "ai", "content": "sorry"}, "sorry"])
-def test_a_node_whose_model_failed_may_return_what_langgraph_takes_as_a_message(said):
-    """A dict, a tuple and a text are messages, too."""
-
-    def busy(messages):
-        raise RefusedError("too many requests")
-
-    model = RefusingModel(rule=busy)
-
-    def node(state):
-        try:
-            return {"messages": [model.invoke(state["messages"])]}
-        except RefusedError:
-            return {"messages": [said]}
-
-    builder = StateGraph(MessagesState).add_node("model", node).add_edge(START, "model")
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
-    WAYS["invoke"](graph, say(), CONFIG)
-    assert contents(graph) == ["2", "sorry"]
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("place", PATCHED)
-def test_the_plain_form_is_for_one_request(place, way):
-    """The stored history keeps what its own provider reads."""
-    graph, model = agent(place, blocks, FOREIGN)
-    WAYS[way](graph, say(), CONFIG)
-    assert [m.content for m in model.seen[-1]] == ["1", "It rains.", "2"]
-    assert contents(graph) == ["1", [THINKING, TEXT], "2", "done"]
-    assert len(model.seen) == 2
-
-
-@pytest.mark.parametrize("place", PATCHED)
-def test_thinking_goes_if_the_refusal_speaks_of_it(place):
-    """That of earlier turns is removed from the state; that of the running turn for a request."""
-    graph, model = agent(place, thinking, FOREIGN)
-    WAYS["invoke"](graph, say(), CONFIG)
-    is_stored = place != "patch_model"
-    assert contents(graph)[1] == ([TEXT] if is_stored else [THINKING, TEXT])
-    call = {"name": "mail", "args": {"to": "bob"}, "id": "c1"}
-    model.script += [AIMessage([THINKING], tool_calls=[call]), AIMessage("sent")]
-    WAYS["invoke"](graph, say("3"), CONFIG)
-    assert contents(graph)[-3:] == [[THINKING], "sent to bob", "sent"]
-    WAYS["invoke"](graph, say("4"), CONFIG)
-    assert (contents(graph)[-5] == "") is is_stored
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("place", PLACES)
-def test_the_first_error_is_raised_with_a_note_if_no_request_is_answered(place, way):
-    """Two further requests at most; the note names the thread, the message and the state."""
-    reasons = iter("abc")
-    graph, model = agent(place, lambda _: next(reasons), BOTH)
-    with pytest.raises(RefusedError) as caught:
-        WAYS[way](graph, say(), CONFIG)
-    assert str(caught.value) == "a"
-    notes = [n for n in getattr(caught.value, "__notes__", ()) if "langgraph-patch" in n]
-    if place == "bare":
-        assert (len(model.seen), notes) == (1, [])
-        return
-    assert len(model.seen) == 3
-    text = (
-        "langgraph-patch: the provider refused the history of thread 't', and again after this "
-        "repair: dropped message 2 (empty); corrected message 3 (foreign). Each next turn will be "
-        "refused, unless the history or the request is changed."
-    )
-    assert notes == [text]
-    assert caught.value.__context__ is None
-    assert contents(graph)[:3] == ["1", "It rains.", " "]
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_history_without_a_state_is_refused_once(place):
-    """The error is raised as it came."""
-    graph, model = agent(place, lambda _: "too hot", [HumanMessage("1"), SAID])
-    with pytest.raises(RefusedError) as caught:
-        WAYS["invoke"](graph, say(), CONFIG)
-    assert str(caught.value) == "too hot"
-    assert len(model.seen) == 1
-    assert not any("langgraph-patch" in n for n in getattr(caught.value, "__notes__", ()))
 
 
 class SdkError(Exception):
@@ -299,62 +180,6 @@ def test_nothing_is_done_twice():
     assert (len(model.seen), len(runs)) == (3, 1)
 
 
-def test_fallbacks_and_retries_are_asked_again_as_a_whole():
-    """The first model is overloaded, the second refuses what the first wrote."""
-
-    def overloaded(_):
-        raise SdkError(status_code=529)
-
-    first, second = RefusingModel(rule=overloaded), RefusingModel(rule=blocks)
-    chain = first.with_fallbacks([second])
-    graph = node_graph(lambda state: {"messages": [chain.invoke(state["messages"])]}, FOREIGN)
-    assert graph.invoke(say(), CONFIG)["messages"][-1].text == "done"
-    assert (len(first.seen), len(second.seen)) == (2, 2)
-    model = RefusingModel(rule=empty)
-    retried = model.with_retry(stop_after_attempt=2, wait_exponential_jitter=False)
-    graph = node_graph(
-        lambda state: {"messages": [retried.invoke(state["messages"])]},
-        SILENT,
-        retry_policy=RetryPolicy(max_attempts=2, initial_interval=0, retry_on=RefusedError),
-    )
-    assert graph.invoke(say(), CONFIG)["messages"][-1].text == "done"
-    assert len(model.seen) == 3
-
-
-def test_the_middleware_below_a_patched_node_asks_for_both():
-    """A graph with both does not ask six times."""
-    model = RefusingModel(rule=lambda _: "never")
-    graph = with_patching(PLACES["middleware"](model, [], checkpointer=InMemorySaver()))
-    thread(graph, BOTH)
-    with pytest.raises(RefusedError, match="never"):
-        graph.invoke(say(), CONFIG)
-    assert len(model.seen) == 3
-
-
-def test_an_agent_without_tools_stores_it_as_well():
-    """START repairs its calls, but does not know what a provider refuses."""
-    model = RefusingModel(rule=empty)
-    graph = with_patching(PLACES["bare"](model, [], checkpointer=InMemorySaver()))
-    thread(graph, SILENT)
-    for number in range(2):
-        graph.invoke(say(), CONFIG)
-        assert len(model.seen) == number + 2
-    assert contents(graph) == ["1", "It rains.", "2", "done", "2", "done"]
-
-
-def test_a_repair_of_calls_and_of_a_refusal_are_one():
-    """One `on_patch`, whose indexes are those of the stored history."""
-    patches = []
-    model = RefusingModel(rule=empty)
-    bare = PLACES["bare"](model, Desk().tools(), checkpointer=InMemorySaver())
-    history = [SILENT[0], ai("", "c1", id="4"), *SILENT[1:], HumanMessage("2")]
-    report = lambda patch, _: patches.append(str(patch))
-    graph = with_patching(thread(bare, history), on_patch=report)
-    graph.invoke(None, CONFIG)
-    assert patches == ["inserted 'look' 'c1' (unknown); dropped message 3 (empty)"]
-    assert contents(graph)[3:] == ["It rains.", "2", "done"]
-
-
 class ContextOverflowError(SdkError):
     """What LangChain's integrations raise if the history is too long."""
 
@@ -418,21 +243,6 @@ def test_a_refusal_in_a_chain_of_errors(name):
     loop = RuntimeError("loop")
     loop.__cause__ = loop
     assert not is_refusal(loop)
-
-
-def test_the_text_of_a_refusal_is_that_of_all_errors():
-    """A provider speaks of thinking in the cause of what the integration raises."""
-    cause = raised(RuntimeError("outer"), cause=SdkError("in `thinking` block", status_code=400))
-    assert refusal_text(ExceptionGroup("g", [cause])).splitlines()[1:] == [
-        "outer",
-        "in `thinking` block",
-    ]
-
-
-def test_the_text_of_a_refusal_is_not_that_of_an_error_that_was_handled_when_it_came():
-    """A phrase in it would say what to repair, though another request was meant."""
-    error = raised(SdkError("too many tools", status_code=400), context=SdkError("process image"))
-    assert refusal_text(raised(RuntimeError("outer"), cause=error)) == "outer\ntoo many tools"
 
 
 WIRE = {"name": "bank.wire", "description": "Pay.", "parameters": {}}

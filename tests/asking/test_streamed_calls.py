@@ -1,6 +1,5 @@
 """A call of a stream is complete or truncated: the judgement, and the corrected message."""
 
-import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.asking.streamed_calls import (
@@ -73,30 +72,6 @@ def test_a_complete_call_is_never_refused():
         merged = judged(*chunks)
         assert merged == judged(*chunks, correct=lambda *_: None)
         assert judged(*chunks, correct=drop_truncated) == merged
-
-
-def test_every_cut_is_seen():
-    """Wherever the text of the arguments ends."""
-    text = '{"city": "Zürich", "days": [1, {"x": "\\"}"}]}'
-    for end in range(len(text)):
-        message = judged(begin("f", "c1"), piece(text[:end] or None), reason("max_tokens"))
-        assert not message.tool_calls
-        assert message.invalid_tool_calls[0]["args"] in (text[:end], None)
-    assert judged(begin("f", "c1"), piece(text), reason("max_tokens")).tool_calls
-
-
-def test_empty_arguments_of_the_last_call():
-    """They are incomplete only if the provider names a reason, or the stream failed."""
-    for end, failed, is_cut in (
-        (reason("MAX_TOKENS"), False, True),
-        (reason("incomplete", "status"), False, True),
-        (reason("stop"), True, True),
-        (reason("stop"), False, False),
-        (reason(None), False, False),
-    ):
-        message = judged(begin("f", "c1"), end, failed=failed)
-        assert [c["error"] for c in message.invalid_tool_calls] == [STOPPED] * is_cut, end
-        assert [c["name"] for c in message.tool_calls] == ["f"] * (not is_cut), end
 
 
 def test_chunks_that_were_not_reported_refuse_nothing():
@@ -228,41 +203,3 @@ def test_which_messages_are_asked_for_again():
         (AIMessage(""), False),
     ):
         assert is_unusable(message) is expected, message
-
-
-def test_a_message_that_says_nothing_without_its_call_names_it():
-    """A text stays the only one; content blocks get a block; a thread is not left with `""`."""
-    text = "[The model did not finish a call of f; it was not run.]"
-    cut = (ONE, piece('{"a"'), LIMIT)
-    assert judged(*cut, correct=drop_truncated).content == text
-    said = judged(AIMessageChunk("I will."), *cut, correct=drop_truncated)
-    assert (said.content, said.tool_calls) == ("I will.", [])
-    thinking = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
-    found = AIMessage([thinking], invalid_tool_calls=[invalid_of('{"a"', name="f", error=STOPPED)])
-    assert drop_truncated(found, collected(*cut).calls())
-    assert found.content == [thinking, {"type": "text", "text": text}]
-    nameless = judged(begin(None, "c1"), piece('{"a"'), LIMIT, correct=drop_truncated)
-    assert "a call of unknown_tool;" in nameless.content
-
-
-@pytest.mark.parametrize(
-    ("content", "metadata", "is_list"),
-    [
-        ("", {}, False),
-        ([], {}, True),
-        ("", {"output_version": "v1"}, True),
-        (
-            [{"type": "tool_call", "id": "c1", "name": "f", "args": {}}],
-            {"output_version": "v1"},
-            True,
-        ),
-    ],
-)
-def test_the_text_for_a_dropped_call_has_the_form_of_its_message(content, metadata, is_list):
-    """A text among v1 blocks would be an error of the integration in each later turn."""
-    listed = [call_of("f", "c1", {"a": 1})]
-    message = AIMessage(content, tool_calls=listed, response_metadata=metadata)
-    calls = collected(begin("f", "c1", '{"a": 1'), reason("length")).calls()
-    assert drop_truncated(message, calls)
-    text = "[The model did not finish a call of f; it was not run.]"
-    assert message.content == ([{"type": "text", "text": text}] if is_list else text)

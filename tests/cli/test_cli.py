@@ -5,24 +5,16 @@ import json
 import re
 import shlex
 import shutil
-import signal
 import sqlite3
 import sys
 from argparse import Namespace
-from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
-from subprocess import PIPE, Popen
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import StateGraph
-from langgraph.types import interrupt
 from pydantic import BaseModel
-from typing_extensions import TypedDict
 
-import langgraph_patch
 from kit import calls
 from langgraph_patch import patch_messages, threads
 from langgraph_patch._text import database_name
@@ -30,7 +22,6 @@ from langgraph_patch.cli import commands, main, output
 from langgraph_patch.cli.output import Counts, next_command, summary
 from langgraph_patch.history.findings import Finding
 from langgraph_patch.threads import ThreadReport, open_database, repair_thread, scan_threads
-from langgraph_patch.threads.scan import scan_selected
 from support.databases import execute, rows_of
 from support.stored_threads import MAIL, WIRE, stored, thread, write
 
@@ -165,12 +156,6 @@ def test_bad_input_is_said_and_exit_code_2(cli, path, tmp_path):
     assert rows_of(path) == before
 
 
-def test_the_version(cli):
-    """It is that of the package and of its distribution."""
-    assert cli("--version")[:2] == (0, f"langgraph-patch {langgraph_patch.__version__}\n")
-    assert langgraph_patch.__version__ == version("langgraph-patch")
-
-
 # --- where the database is ---------------------------------------------------------------
 
 
@@ -276,60 +261,6 @@ def test_the_totals_of_a_scan_by_cause():
     sub = ThreadReport("1", "sub", "unreadable")
     assert found_in(sub, sub) == "0 of 2 histories are damaged; 2 unreadable."
     assert found_in() == ""
-
-
-def test_a_terminal_gets_columns_and_colours(cli, path, monkeypatch):
-    """No line is wider, but for 40 columns at least (fault C11); NO_COLOR is obeyed."""
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    out = cli("scan", path)[1]  # damaged threads are red, paused ones yellow
-    assert out.index("\x1b[31m") < out.index("\x1b[33m")
-    monkeypatch.setenv("NO_COLOR", "1")
-    for columns in ("30", "120"):
-        monkeypatch.setenv("COLUMNS", columns)
-        out = cli("scan", path)[1]
-        assert "\x1b[3" not in out
-        widest = max(len(re.sub("\x1b.*?m", "", line)) for line in out.splitlines())
-        assert widest <= max(int(columns), 40)
-    assert cli("scan", path, "healthy")[:2] == (0, "")
-
-
-def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):
-    """Each line is a report, printed before the next thread is read."""
-    printed = []
-
-    def watched(*args, **kwargs):
-        for report in scan_selected(*args, **kwargs):
-            printed.append(sys.stdout.getvalue().count("\n"))
-            yield report
-
-    monkeypatch.setattr(commands, "scan_selected", watched)
-    code, out, _ = cli("scan", path, "--json")
-    broken, paused, totals = map(json.loads, out.splitlines())
-    assert (code, broken["status"], paused["status"]) == (1, "damaged", "paused")
-    assert abs(datetime.now(UTC) - datetime.fromisoformat(broken["written"])) < timedelta(hours=1)
-    assert (totals["at"] >= broken["written"], totals["database"]) == (True, path)
-    counts = totals["totals"]
-    assert counts.pop("by_kind") == {"recovered": 1, "awaiting_input": 1}
-    assert counts.pop("paused_with_damage") == 0
-    assert counts == {"histories": 3, "damaged": 1, "paused": 1, "unreadable": 0, "healthy": 1}
-    assert [change["kind"] for change in broken["changes"]] == ["recovered", "inserted"]
-    assert (paused["asks"], "patch" in broken) == (["wire 5?"], False)
-    assert printed == [0, 1, 1]
-
-
-def test_a_line_says_at_times_how_far_a_scan_is(cli, path, monkeypatch):
-    """Every 10 seconds: no long scan looks as if it hung (C11)."""
-    reports = [ThreadReport("1", "", "healthy", messages=1)] * 25
-    monkeypatch.setattr(commands, "scan_selected", lambda *_, **__: iter(reports))
-    clock = iter(range(0, 100, 3))
-    monkeypatch.setattr(output.time, "monotonic", lambda: next(clock))
-    err = cli("scan", path)[2]
-    assert re.findall(r"^langgraph-patch: (\d+) read so far$", err, re.MULTILINE) == [
-        *("4", "7", "11", "14", "17", "21", "24"),
-    ]
 
 
 def test_one_line_says_so_after_a_pause(cli, path, monkeypatch):
@@ -452,88 +383,6 @@ def test_a_command_that_ends_early_prints_what_was_done(error, code, cli, path, 
     assert "1 healthy, 1 repaired." in err
 
 
-SLOW = """
-import time
-from langgraph.checkpoint.memory import InMemorySaver
-
-class Slow(InMemorySaver):
-    def list(self, *args, **options):
-        print("reading", flush=True)
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            time.sleep(0.01)
-
-saver = Slow()
-"""
-
-
-def test_a_second_ctrl_c_does_not_wait(tmp_path):
-    """It ends the process; the first one waits for the thread at hand."""
-    (tmp_path / "slow.py").write_text(SLOW)
-    command = [sys.executable, "-m", "langgraph_patch", "scan", "saver:slow.py:saver"]
-    pipes = {"stdout": PIPE, "stderr": PIPE, "text": True}
-    with Popen(command, cwd=tmp_path, **pipes) as process:  # noqa: S603 - our command
-        assert process.stdout.readline() == "reading\n"
-        process.send_signal(signal.SIGINT)
-        assert "stopping when this thread is done" in process.stderr.readline()
-        assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == -signal.SIGINT
-
-
-SELECTED = {
-    "--thread b* --thread p?used": ["broken", "paused"],
-    "--thread B*": [],
-    "paused --thread p*": ["paused"],
-    "paused broken": ["broken", "paused"],
-    **{f"--since {since}": ["broken"] for since in ("4h", "90min", "600s", "18001")},
-    **{f"--since {since}": ["broken", "paused"] for since in ("6h", "2d", "99999d")},
-    "--since 0min": [],
-    "--status damaged": ["broken"],
-    "--status paused --status damaged": ["broken", "paused"],
-    "--status healthy": ["healthy"],
-    "--status unreadable": [],
-    "--thread -": ["paused"],
-}
-
-
-def test_threads_are_selected(cli, path, monkeypatch):
-    """By id, by patterns, by ids from the input, by status, and by time: five hours ago or now."""
-    with SqliteSaver.from_conn_string(path) as saver:
-        saved = saver.get_tuple(thread("paused"))
-        old = (datetime.now(UTC) - timedelta(hours=5, minutes=1)).isoformat()
-        saver.put(saved.parent_config, {**saved.checkpoint, "ts": old}, saved.metadata, {})
-    found = {}
-    for each in SELECTED:
-        monkeypatch.setattr(sys, "stdin", io.StringIO("paused\nhealthy\n"))
-        found[each] = ids_in(cli("scan", path, *each.split())[1])
-    assert found == SELECTED
-
-
-def test_ids_that_no_thread_option_matches(cli, path):
-    """`--thread a b` is the glob `a` and the id `b`: nothing would be repaired, without a word."""
-    code, _, err = cli("repair", path, "--thread", "broken", "paused", "--apply", "--yes")
-    assert code == 2
-    assert "--thread 'broken' matches none of the ids, such as 'paused'" in err
-
-
-def test_what_the_commands_say_of_no_selection_and_of_two(cli, path):
-    """Only `repair` and `scan` have `--status`."""
-    assert "--thread, --since or --status, or --all." in cli("repair", path)[2]
-    assert "with --thread or --since, or --all." in cli("undo", path)[2]
-    assert "--all is without ids" in cli("undo", path, "broken", "--all")[2]
-
-
-def test_ids_that_begin_with_a_dash(cli, path):
-    """They stand behind --, also behind options and other ids; the error says so."""
-    for command in ("scan", "repair", "undo"):
-        code, _, err = cli(command, path, "-x")
-        assert (code, "unrecognized arguments: -x. An id" in err) == (2, True)
-        assert "There is no thread '-x'" in cli(command, path, "--json", "paused", "--", "-x")[2]
-        assert "There is no thread '-x'" in cli(command, path, "--", "-x")[2]
-    assert "There is no thread '-x'" in cli("show", path, "--", "-x")[2]
-
-
 def test_an_input_without_ids_says_so(cli, path, monkeypatch):
     """A pipe whose first command has found nothing is no error."""
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
@@ -561,23 +410,6 @@ def test_an_empty_selection_is_no_error(cli, path):
 # --- show --------------------------------------------------------------------------------
 
 
-def test_show_marks_defects_and_puts_the_patch_beside(cli, path):
-    """Both columns, the defect with its sign, the cause and the recovered result."""
-    code, out, err = cli("show", path, "broken")
-    assert code == 1
-    for text in ("broken: damaged", "! [ai] dangling", "↺ [tool c1] recovered", "sent to bob"):
-        assert text in out
-    assert "+ [tool c2] inserted (awaiting_input)" in out
-    assert err.startswith("langgraph-patch: next for damaged: ")
-    code, out, _ = cli("show", path, "paused")
-    assert (code, "AS IT WOULD BE" in out) == (0, False)
-    assert re.search(r"^  asks +wire 5\? *$", out, re.MULTILINE)
-    with SqliteSaver.from_conn_string(path) as saver:
-        write(agent(saver, "long"), [HumanMessage("long " * 200)], "model")
-    code, out, err = cli("show", path, "long", "--all")
-    assert (code, out.count("long"), err) == (0, 201, "")
-
-
 def test_json_is_json_whatever_a_state_holds(cli, path):
     """The whole patch; NaN and infinity are no JSON, so they are printed as strings."""
     args = {"x": [float("nan"), -float("inf")]}
@@ -586,20 +418,6 @@ def test_json_is_json_whatever_a_state_holds(cli, path):
     code, out, _ = cli("show", path, "nan", "--json")
     assert (code, len(json.loads(out, parse_constant=pytest.fail)["patch"]["messages"])) == (1, 3)
     assert '["NaN", "-Infinity"]' in out
-
-
-def test_hostile_text_is_shown_as_text(cli, tmp_path):
-    """No control character, no direction mark, no markup, no forged line."""
-    hostile = "\x1b[2Jgone\t\x07\u202e[red]x[/red]\r\nfake: healthy"
-    path = tmp_path / "hostile.sqlite"
-    with SqliteSaver.from_conn_string(str(path)) as saver:
-        stored("abandoned", saver=saver, thread_id=hostile)
-    for arguments in (["scan"], ["scan", "--json"], ["repair", "--all"], ["show", hostile]):
-        code, out, err = cli(arguments[0], path, *arguments[1:])
-        assert (code, "[red]x[/red]" in out) == (3 if "repair" in arguments else 1, True)
-        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]|^fake", out + err, re.MULTILINE)
-        tabs = {line.count("\t") for line in out.splitlines() if "show" not in arguments}
-        assert tabs <= {0, 3, 4}
 
 
 # --- repair ------------------------------------------------------------------------------
@@ -624,21 +442,6 @@ def test_repair_is_a_dry_run_unless_applied(cli, path):
     assert rows_of(path) == before
 
 
-def test_repair_apply_repairs_and_a_second_scan_is_clean(cli, path):
-    """Exit code 0; the thread goes on, and the pause still takes its resume."""
-    code, out, err = cli("repair", path, "--all", *APPLY)
-    assert (code, outcomes_in(out)) == (0, {"broken": "repaired", "paused": "paused"})
-    assert "1 healthy, 1 paused, 1 repaired.\n" in err
-    assert err.endswith(f"this takes it back (add --apply): langgraph-patch undo {path} --all\n")
-    assert cli("scan", path)[0] == 0
-    with SqliteSaver.from_conn_string(path) as saver:
-        broken, paused = agent(saver, "broken"), agent(saver, "paused")
-        assert broken.say("x")["messages"][-1].text == "done"
-        paused.resume()
-        assert paused.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
-        assert paused.desk.did == {"wire 5": 1}
-
-
 def test_each_thread_is_repaired_as_it_is_found(cli, path, monkeypatch):
     """What fails later ends the command; what was repaired before stays, and is printed."""
     with monkeypatch.context() as patch:
@@ -646,21 +449,6 @@ def test_each_thread_is_repaired_as_it_is_found(cli, path, monkeypatch):
         code, out, err = cli("repair", path, "--all", *APPLY)
     assert (code, outcomes_in(out), "1 repaired." in err) == (2, {"broken": "repaired"}, True)
     assert ids_in(cli("scan", path)[1]) == ["paused"]
-
-
-def test_a_graph_without_messages_that_waits_is_not_repaired(cli, path):
-    """It is in the same database; a scan and a repair end with the same code."""
-
-    def ask(_):
-        return {"name": interrupt("name?")}
-
-    form = StateGraph(TypedDict("Form", {"name": str})).add_node("ask", ask)
-    with SqliteSaver.from_conn_string(path) as saver:
-        made = form.set_entry_point("ask").compile(checkpointer=saver)
-        made.invoke({"name": ""}, thread("form"))
-    assert cli("repair", path, "--all", *APPLY, "--on-pause", "abandon")[0] == 0
-    code, out, _ = cli("repair", path, "--all", *APPLY)
-    assert (code, out) == (0, "")
 
 
 def test_a_human_confirms_what_is_written(cli, path, monkeypatch):
@@ -716,14 +504,6 @@ def test_an_unexpected_error_is_one_line(cli, path, monkeypatch):
     assert cli("scan", path)[2].splitlines()[-1] == last
     with pytest.raises(ZeroDivisionError):
         main(["scan", path, "--debug"])
-
-
-def test_repair_skips_young_threads_and_exits_with_3(cli, path):
-    """By default a thread must be a minute old, unless that is lowered; the next step is named."""
-    code, out, err = cli("repair", path, "broken", "--apply", "--yes")
-    assert (code, outcomes_in(out)) == (3, {"broken": "young"})
-    assert "young: wait, or lower --min-age" in err
-    assert cli("repair", path, "broken", "--apply", "--yes", "--min-age", "0")[0] == 0
 
 
 def test_repair_refuses_what_it_would_flatten_unless_trusted(cli, path):

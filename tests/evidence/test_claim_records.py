@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
-from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 
-from kit import Counting, calls, results_in
+from kit import calls
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.claims import (
@@ -22,18 +19,15 @@ from langgraph_patch.evidence.claims import (
     Record,
     claims_in,
     is_record,
-    keeps_first_write,
     read_claims,
     row_of,
 )
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.findings import Finding
-from langgraph_patch.threads import repair_thread, scan_threads
-from langgraph_patch.threads.read import Selection, selected_addresses
-from support.bank import STARTED_TEXT, THREAD, Bank, Memory, Talk, lost
+from langgraph_patch.threads import scan_threads
+from support.bank import THREAD, Bank, Memory, Talk
 from support.databases import sqlite_saver
-from support.placeholder_texts import FAILED
 
 MESSAGE = calls(("pay", {"amount": 5}), id="m1")
 CHECKPOINT = Address("1", "", "1f1eb141-1ed6-6e50-8000-d72bd9b48c36")
@@ -140,65 +134,7 @@ def test_a_record_that_cannot_be_read_back():
     assert given_back.word == "paused"
 
 
-# --- checkpointers ------------------------------------------------------------------------------
-
-
-class Logging(SqliteSaver):
-    """Overrides a write."""
-
-    def put_writes(self, *args: Any) -> None:
-        """Write."""
-        super().put_writes(*args)
-
-
-class Named(InMemorySaver):
-    """Overrides something else."""
-
-    def get_tuple(self, config: Any) -> Any:
-        """Read."""
-        return super().get_tuple(config)
-
-
-@pytest.mark.parametrize(
-    ("kind", "keeps"),
-    [
-        (InMemorySaver, True),
-        (Named, True),
-        (Counting, True),
-        (SqliteSaver, True),
-        (AsyncSqliteSaver, True),
-        (Logging, False),
-        (BaseCheckpointSaver, True),
-    ],
-)
-def test_which_checkpointers_keep_the_first_write(kind, keeps):
-    """Those whose source was read, unless a subclass writes in its own way."""
-    saver = object.__new__(kind)
-    assert keeps_first_write(saver) is keeps
-    saver.keeps_first_write = not keeps
-    assert keeps_first_write(saver) is not keeps
-
-
 # --- what is stored -----------------------------------------------------------------------------
-
-
-def test_a_record_is_no_part_of_the_state():
-    """LangGraph shows it in no state and deletes it with its thread; a scan does not see it."""
-    for saver in (Memory(), sqlite_saver()):
-        talk = Talk("create_agent", saver=saver, bank=Bank(asks=False))
-        talk.say("pay")
-        states = list(talk.graph.get_state_history(THREAD))
-        assert {s.config["configurable"]["checkpoint_ns"] for s in states} == {""}
-        assert [r.status for r in scan_threads(saver)] == ["healthy"]
-        assert [*selected_addresses(saver, Selection())] == [Address("1")]
-        records = [s for s in saver.list(THREAD) if is_record(names(s))]
-        assert [s.metadata["langgraph_patch"] for s in records] == ["once"]
-        assert [s.config for s in saver.list(None, filter={"langgraph_patch": "once"})] == [
-            s.config for s in records
-        ]
-        saver.delete_thread("1")
-        assert list(saver.list(None)) == []
-        assert saver.get_tuple(records[0].config) is None
 
 
 def names(saved: Any) -> str:
@@ -261,16 +197,6 @@ def test_another_call_in_its_place(other):
     assert found_by(saver, other) == Finding()
     assert found_by(saver, calls(("pay", {"amount": 5}), id="m2")) is None
     assert found_by(saver, calls(("pay", {"amount": 5}))) is None
-
-
-def test_two_calls_with_one_id():
-    """Each has a record of its own."""
-    saver = InMemorySaver()
-    made(saver, ("ended", {"result": RESULT}))
-    twins = MESSAGE.model_copy(update={"tool_calls": MESSAGE.tool_calls * 2})
-    reader = Reader(saver, "messages", required=True)
-    found = run_sync(read_claims(reader, Address("1"), [twins], read_calls(twins), None))
-    assert found == {(0, 0): Finding(result=RESULT)}
 
 
 def row(saver: Any, task: str, word: str, value: Any) -> None:
@@ -359,30 +285,6 @@ def checkpoint(saver: Any) -> Any:
 
 
 # --- stored threads -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("after", "fails", "text"),
-    [
-        (True, False, "paid 5: yes"),
-        (False, False, STARTED_TEXT),
-        (None, True, FAILED.format("pay", "c1", "RuntimeError('bank down')")),
-    ],
-)
-def test_a_repair_of_a_stored_thread_reads_the_record(after, fails, text, tmp_path):
-    """It does not know which tools are named, and looks for each open call."""
-    talk = Talk("create_agent")
-    talk.say("pay")
-    talk.bank.fails = fails
-    if fails:
-        talk.answer("yes")
-    else:
-        lost(talk, "ended", after=after)
-    assert talk.bank.paid == [5]
-    options = {"min_age": 0, "on_pause": "abandon"}
-    done = repair_thread(talk.saver, THREAD, **options)
-    assert done.outcome == "repaired"
-    assert results_in(talk.graph.get_state(THREAD).values["messages"]) == {"c1": text}
 
 
 def test_what_a_record_costs():

@@ -6,38 +6,30 @@ A tool that writes `files` or `todos` finishes beside one that waits for a human
 import operator
 import time
 from collections import ChainMap
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Annotated, Any
 
 import pytest
-from langchain.agents import create_agent
-from langchain.agents.middleware import TodoListMiddleware
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
     HumanMessage,
-    RemoveMessage,
     ToolMessage,
 )
-from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.channels import LastValue, UntrackedValue
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.serde.types import TASKS
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.types import Command, Overwrite, Send, interrupt
 from typing_extensions import TypedDict
 
-from kit import Agent, DeltaChannel, StrictModel, calls
+from kit import Agent, DeltaChannel, calls
 from langgraph_patch import with_patching
 from langgraph_patch.evidence.effects import Effects
 from langgraph_patch.evidence.superstep import Task
 from langgraph_patch.history.findings import Finding
-from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.repairing.effects import one_write_each, settle
-from support.supersteps import ASKS, GO, MORE, Thread, made, news, ran, result, sent
+from support.supersteps import MORE, Thread, made, sent
 
 NOT_KEPT = "These effects of the tool call were not kept: "
 FILES = {"a.txt": "hello"}
@@ -113,18 +105,6 @@ def values(agent: Agent) -> tuple[Any, Any]:
     return stored.get("files") or None, stored.get("note")
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_the_files_come_back_with_the_message(*, asynchronous: bool):
-    """Both keys have what the recorded task wrote, before the model reads."""
-    database = SqliteSaver.from_conn_string(":memory:")
-    with nullcontext(InMemorySaver()) if asynchronous else database as saver:
-        agent = paused(saver=saver, asynchronous=asynchronous)
-        agent.say("never mind")
-        assert values(agent) == (FILES, "written")
-        assert agent.results["c1"] == "Updated file"
-        assert agent.model.metadata["read"][-1] == (FILES, "written")
-
-
 @pytest.mark.parametrize(
     ("update", "durability", "goto"),
     [({"note": "mine"}, "sync", None), ({}, "sync", "other"), ({}, "exit", None)],
@@ -141,27 +121,6 @@ def test_effects_that_are_not_kept(update: Any, durability: str, goto: str | Non
     is_certain = not update and durability == "sync"  # what was written since may be these effects
     text = NOT_KEPT if is_certain else NOT_KEPT.replace("were not", "may not have been")
     assert agent.results["c1"] == f"{text}{names}. Its recorded result:\nUpdated file"
-
-
-def test_what_the_current_superstep_will_apply_is_not_named():
-    """A goto beside the pause: the file of the finished call is in the state when it ends."""
-    agent = paused()
-    agent.run(Command(goto="agent"))
-    assert agent.read["c1"] == "Updated file"
-    assert values(agent) == (FILES, "written")
-
-
-def test_a_result_that_was_restored_and_removed():
-    """It is recovered again; whether its effects are still there is not known."""
-    agent = paused()
-    agent.say("never mind")
-    removed = [m.id for m in agent.history if m.type == "tool"]
-    agent.graph.update_state(
-        agent.config, {"messages": [RemoveMessage(id=str(each)) for each in removed]}, as_node=START
-    )
-    agent.say("and now?")
-    assert values(agent) == (FILES, "written")
-    assert agent.results["c1"].startswith(NOT_KEPT.replace("were not", "may not have been"))
 
 
 class Filed(TypedDict, total=False):
@@ -198,84 +157,13 @@ class Slow(InMemorySaver):
         super().put_writes(config, writes, task_id, task_path)
 
 
-def test_an_input_whose_writes_are_not_stored_yet():
-    """It is known from the versions of the checkpoint: what it wrote is not overwritten."""
-    agent = paused(saver=Slow())
-    agent.run({"messages": [MORE], "note": "mine"}, durability="sync")
-    assert values(agent) == (None, "mine")
-
-
-def test_a_model_node_names_what_it_does_not_restore():
-    """It writes the repair with its own output; the model reads that the effects are not kept."""
-    agent = paused(note={"note": "of the model"})
-    bare = graph_of(StrictModel()).compile(checkpointer=agent.graph.checkpointer)
-    bare.update_state(agent.config, {"messages": [MORE]}, as_node=START)
-    assert agent.graph.get_state(agent.config).next == ("agent",)
-    agent.run(None)
-    assert agent.read["c1"].startswith(f"{NOT_KEPT}files, note. ")
-    assert agent.results["c1"] == agent.read["c1"]
-    assert values(agent) == (None, "of the model")
-
-
-def test_the_middleware_restores():
-    """`todos` of another middleware are in the state after the repair."""
-    todos = [{"content": "sleep", "status": "pending"}]
-
-    @tool
-    def write(tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
-        """Save."""
-        done = ToolMessage("Updated todo list", tool_call_id=tool_call_id)
-        return Command(update={"todos": todos, "messages": [done]})
-
-    @tool
-    def wire() -> str:
-        """Wait for a human."""
-        return str(interrupt("1000 EUR?"))
-
-    def build(model: Any, _: Any, saver: Any) -> Any:
-        stack = [TodoListMiddleware(), PatchToolCallsMiddleware()]
-        return create_agent(model, [write, wire], middleware=stack, checkpointer=saver)
-
-    agent = Agent(build, TURN, asynchronous=True)
-    agent.say("go")
-    agent.say("never mind")
-    assert agent.graph.get_state(agent.config).values["todos"] == todos
-    assert agent.results["c1"] == "Updated todo list"
-
-
 BOTH = made("write:c1", "wire:c2")
 NOTE = ("note", "x")
-NEWS = news(BOTH)
-THEN = ran("agent", history=[GO, BOTH, MORE])
-APPLIED = {**THEN, "values": {"note": "x"}}
-WROTE = [result("done", "c1", "write"), NOTE]
 
 
 def to(node: str) -> tuple[str, None]:
     """The write that starts a node."""
     return f"branch:to:{node}", None
-
-
-def test_the_effects_of_a_task():
-    """Its dropped writes; which keys nothing has written since, and whether it went elsewhere."""
-    table: Any = [
-        ([sent(WROTE, ASKS), NEWS], ({"note"}, False)),
-        ([sent([*WROTE, to("agent"), ("__return__", 1)], ASKS), NEWS], ({"note"}, False)),
-        ([sent("done", ASKS), NEWS], None),
-        ([sent(WROTE, None), THEN], None),  # applied
-        ([sent(WROTE, None), {**THEN, "skip": 1}], ({"note"}, False)),
-        ([sent([*WROTE, to("other")], ASKS), NEWS], ({"note"}, True)),
-        ([sent([WROTE[0], (TASKS, Send("other", 1))], ASKS), NEWS], (set(), True)),
-        ([sent([*WROTE, to("x_routers")], ASKS), NEWS], ({"note"}, False)),
-        # Written since: by an applied superstep, by an update, and not by a dropped one.
-        ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, APPLIED], (set(), False)),
-        ([sent(WROTE, ASKS), {**APPLIED, "source": "update"}], (set(), False)),
-        ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, NEWS], ({"note"}, False)),
-    ]
-    for steps, expected in table:
-        (effects,) = Thread(BOTH, *steps).search().effects.values() or [None]
-        found = effects and {key for key, _ in effects.writes} & effects.unchanged
-        assert (effects and (found, effects.goes_elsewhere)) == expected, steps
 
 
 RESULT = ToolMessage("done", tool_call_id="c1")

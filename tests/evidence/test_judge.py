@@ -3,16 +3,11 @@
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
-from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage, RemoveMessage, SystemMessage
-from langchain_core.tools import tool
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.types import Command, Interrupt, Overwrite
+from langgraph.types import Interrupt, Overwrite
 
-from kit import Agent, calls
-from langgraph_patch import with_patching
 from langgraph_patch._langgraph.storage import NO_TASK, RETURN, own_interrupt_id
 from langgraph_patch.evidence.judge import Facts, JudgedCall, Steps, judgements
 from langgraph_patch.evidence.window import Window
@@ -25,7 +20,6 @@ from support.supersteps import (
     GO,
     MORE,
     Thread,
-    found_of,
     made,
     news,
     ran,
@@ -281,21 +275,6 @@ def test_the_only_call_of_a_node_over_the_whole_state():
     assert wrong_in(ONLY) == {}
 
 
-@pytest.mark.parametrize(
-    "first",
-    [{"source": "input"}, {"wrote": [[WIRE, result("x", "c9")]]}, {"wrote": []}],
-    ids=["an input", "it ran tools", "nobody wrote it"],
-)
-def test_a_node_that_may_run_its_calls_itself(first: dict[str, Any]):
-    """How the next node ended says nothing of the call."""
-    assert found_of(WIRE, ran("tools", ASKS), **first) == "unknown"
-    beside_another = {"nodes": ["a", "agent"], "wrote": [MORE, WIRE]}
-    assert found_of(WIRE, ran("tools", ASKS), **beside_another) == PAUSED
-    behind_a_result = {"wrote": [[result("x", "c9"), WIRE]]}
-    assert found_of(WIRE, ran("tools", ASKS), **behind_a_result) == PAUSED
-    assert Steps(Window(WIRE, read_calls(WIRE))).task_of_only_call is None
-
-
 def test_an_approval_that_was_pending():
     """Nothing has started the calls, if only nodes between the model and the tools ran."""
     assert wrong_in(GATES) == {}
@@ -304,33 +283,6 @@ def test_an_approval_that_was_pending():
 def test_incomplete_arguments():
     """Such a call was not run, if nothing can have run it; otherwise tools may have."""
     assert wrong_in(CUTS) == {}
-
-
-@pytest.mark.parametrize(("to", "text"), [("bob", "sent to bob"), ("", "No result of tool call")])
-def test_a_call_that_a_human_edited_into_another_one(to: str, text: str):
-    """The result is that of what ran. Its error is not one of the call that never ran."""
-
-    @tool
-    def mail(to: str) -> str:
-        """Send a mail, unless it is to nobody."""
-        if not to:
-            raise RuntimeError("nobody")
-        return f"sent to {to}"
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        gate = HumanInTheLoopMiddleware(interrupt_on={"boom": True})
-        own = [mail, *tools[1:]]
-        return with_patching(create_agent(model, own, middleware=[gate], checkpointer=saver))
-
-    agent = Agent(build, calls(("boom", {"text": "x"}), ("wire", {"amount": 5})))
-    agent.say("go")
-    edit = {"type": "edit", "edited_action": {"name": "mail", "args": {"to": to}}}
-    try:
-        agent.run(Command(resume={"decisions": [edit]}))
-    except RuntimeError as error:
-        assert (str(error), to) == ("nobody", "")  # noqa: PT017 - of one of two cases
-    agent.say("never mind")
-    assert text in agent.read["c1"]
 
 
 # --- the rows -----------------------------------------------------------------------------------

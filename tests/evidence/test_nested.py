@@ -10,19 +10,17 @@ from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
-from kit import Agent, DeltaState, Desk, StrictModel, above, calls, loop, results_in, send_each
+from kit import Agent, Desk, StrictModel, above, calls, loop, results_in, send_each
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.storage import NO_TASK
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.calls import read_calls
-from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.placeholder_texts import UNKNOWN, WAITED
 from support.supersteps import GO, made, shortly
 
@@ -74,41 +72,6 @@ def abandoned(*script: Any, **options: Any) -> str:
     return agent.read["t1"]
 
 
-@pytest.mark.parametrize("state", [MessagesState, DeltaState])
-def test_the_model_reads_that_the_subagent_sent_the_mail(state: Any):
-    """The subagent waits for a human beside a mail that was sent; the user moves on."""
-    text = abandoned(calls(MAIL, WIRE), state=state)
-    assert text == f"{WAITED.format('task', 't1')} Recorded inside it: {SENT}"
-
-
-def test_an_id_that_the_subagent_uses_again():
-    """Each message of the subagent begins with the same id; no result hides another."""
-    again = calls(("mail", {"to": "mia"}), WIRE)
-    text = abandoned(calls(MAIL), again, middleware=[PatchToolCallsMiddleware()])
-    assert text.endswith(f' Recorded inside it: mail({{"to": "mia"}}): sent to mia; {SENT}')
-
-
-def test_a_call_that_was_started_again():
-    """What its subagent did in each of its runs is listed, the newest first."""
-    agent = delegated(calls(MAIL, WIRE), calls(("mail", {"to": "mia"}), WIRE))
-    agent.graph.update_state(agent.config, {"messages": [TASK]}, as_node="model")
-    agent.graph.invoke(None, agent.config)
-    agent.say("never mind")
-    text = agent.read["t1"]
-    assert text.endswith(f' Recorded inside it: mail({{"to": "mia"}}): sent to mia; {SENT}')
-
-
-def test_many_results_are_shortened():
-    """Each is one short text, the newest first; the placeholder takes as many as it can hold."""
-    mails = [("mail", {"to": f"{n:02}{'x' * 200}"}) for n in range(11)]
-    agent = delegated(calls(*mails, WIRE))
-    search = recover_evidence(agent.graph.checkpointer, ROOT, [TASK], read_calls(TASK))
-    (finding,) = run_sync(search).evidence.values()
-    assert len(finding.inner) == 11
-    arguments, text = '{"to": "10'.ljust(59, "x"), "sent to 10".ljust(119, "x")
-    assert finding.inner[0] == f"mail({arguments}…): {text}…"
-
-
 def clerk_with(given: Any, *tools: Any, asks_itself: bool = False, first: Any = None) -> Any:
     """An agent whose tool `task` gives a clerk a history; the clerk sends a mail and waits."""
 
@@ -131,42 +94,7 @@ def clerk_with(given: Any, *tools: Any, asks_itself: bool = False, first: Any = 
 
 
 NEW = 'mail({"to": "mia"}): sent to mia'
-FORK = lambda messages: [*messages[:-1], HumanMessage("do it")]
-AS_SWARM = lambda messages: [*messages, ToolMessage("Transferred", tool_call_id="t1")]
 ALONE = lambda _: [HumanMessage("do it")]
-
-
-@pytest.mark.parametrize("given", [FORK, AS_SWARM, ALONE])
-@pytest.mark.parametrize("asks_itself", [False, True])
-def test_what_a_graph_was_given_is_not_inside_the_call(given: Any, *, asks_itself: bool):
-    """The mail of an earlier turn is not listed, an input is no result; whoever asks in the end."""
-    agent = Agent(clerk_with(given, asks_itself=asks_itself), calls(MAIL, first=3), "ok", TASK)
-    agent.model.script[1] = AIMessage("ok")
-    agent.say("mail bob")
-    agent.say("now delegate")
-    agent.say("never mind")
-    assert agent.read["t1"] == f"{WAITED.format('task', 't1')} Recorded inside it: {NEW}"
-
-
-def test_two_graphs_that_share_a_history():
-    """What the first one did is listed once, though the second one got it."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        script = [calls(MAIL, first=5), AIMessage("sent"), calls(WIRE, first=6)]
-        clerk = loop(StrictModel(script=script), tools, router=send_each).compile()
-
-        @tool
-        def task() -> str:
-            """Let two clerks do it."""
-            done = clerk.invoke({"messages": [HumanMessage("first")]})["messages"]
-            return str(clerk.invoke({"messages": [*done, HumanMessage("second")]}))
-
-        return with_patching(create_agent(model, [task], checkpointer=saver))
-
-    agent = Agent(build, TASK)
-    agent.say("go")
-    agent.say("never mind")
-    assert agent.read["t1"] == f"{WAITED.format('task', 't1')} Recorded inside it: {SENT}"
 
 
 @pytest.mark.parametrize("durability", ["async", "exit"])
@@ -188,62 +116,6 @@ def waiting(*, kept: bool | None = None, steps: int = 0) -> Any:
         "work", lambda state: "ask" if len(state["messages"]) > steps else "work", ["ask", "work"]
     )
     return child.compile(checkpointer=kept)
-
-
-def delegating(child: Any) -> Any:
-    """A tool that runs a graph."""
-
-    def delegate() -> str:
-        """Let another graph do it."""
-        return str(child.invoke({"messages": [GO]}, {"recursion_limit": 99}))
-
-    return tool(delegate)
-
-
-@tool
-def careful() -> str:
-    """Ask in a `@task`."""
-    return str(task(lambda: interrupt("sure?"))().result())
-
-
-@pytest.mark.parametrize(
-    ("tool_", "expected", "each"),
-    [
-        (delegating(waiting()), "awaiting_input", False),
-        (delegating(waiting(kept=True)), "unknown", True),
-        (delegating(waiting(kept=False)), "unknown", True),
-        (delegating(waiting(steps=20)), "awaiting_input", True),
-        (careful, "awaiting_input", False),
-    ],
-)
-def test_a_tool_that_waits_in_a_graph_below(tool_: Any, expected: str, *, each: bool):
-    """It has not finished: the call awaits input. Of one task for two calls nothing is known."""
-    one = made(f"{tool_.name}:c1")
-    assert found(stopped(one, tool_, each=each), one) == expected
-    two = made(f"{tool_.name}:c1", f"{tool_.name}:c2")
-    both = f"{expected}, {expected}" if each else "unknown, unknown"
-    assert found(stopped(two, tool_, each=each), two) == both
-
-
-def test_a_graph_with_a_memory_that_an_older_turn_ran():
-    """What it recorded then was for another call."""
-
-    def work(_: Any) -> Any:
-        return {"messages": [made("mail:i1"), ToolMessage("sent", tool_call_id="i1")]}
-
-    child = above(work).compile(checkpointer=True)
-
-    @tool
-    def delegate(how: str = "") -> str:
-        """Run the graph, or a graph that asks."""
-        graph = waiting() if how == "asks" else child
-        return str(graph.invoke({"messages": [GO]}))
-
-    second = calls(("delegate", {"how": "asks"}), first=2, id="m2")
-    saver, model = InMemorySaver(), StrictModel(script=[made("delegate:c1"), second])
-    graph = loop(model, [delegate], router=send_each).compile(checkpointer=saver)
-    graph.invoke({"messages": [GO]}, ROOT)
-    assert found(saver, second) == "awaiting_input"
 
 
 class Work(TypedDict, total=False):
@@ -286,16 +158,6 @@ def test_a_subgraph_that_goes_on_after_the_tool(
     assert found(saver, message) == expected
 
 
-def test_a_subgraph_that_makes_a_call_of_its_own_with_the_id():
-    """How its task ended says nothing of the call above; nor does that call's result."""
-
-    def work(_: Any) -> Any:
-        return {"messages": [made("mail:c1", id="in"), ToolMessage("sent", tool_call_id="c1")]}
-
-    child, message = above(work, lambda _: interrupt("publish?")).compile(), made("delegate:c1")
-    assert found(stopped(message, delegating(child)), message) == "unknown | mail(): sent"
-
-
 def nested(agent: Any) -> tuple[Any, InMemorySaver, str]:
     """A graph with an agent as its node, its checkpointer, and the namespace of the agent."""
     saver = InMemorySaver()
@@ -303,14 +165,6 @@ def nested(agent: Any) -> tuple[Any, InMemorySaver, str]:
     graph.invoke({"messages": [GO]}, ROOT)
     (space,) = {row.config["configurable"]["checkpoint_ns"] for row in saver.list(ROOT)} - {""}
     return graph, saver, space
-
-
-def test_a_subgraph_s_own_namespace():
-    """In a subgraph the history of the subgraph's namespace is read, and no other."""
-    message = calls(MAIL, WIRE, id="m1")
-    _, saver, space = nested(create_agent(StrictModel(script=[message]), Desk().tools()))
-    assert found(saver, message, space) == "sent to bob, awaiting_input"
-    assert found(saver, message) == "unknown, unknown"
 
 
 @pytest.mark.parametrize("gate", ["approval", "tool", "only call"])

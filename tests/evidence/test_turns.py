@@ -4,45 +4,37 @@ import copy
 import json
 import logging
 import operator
-from contextlib import closing
-from datetime import date
 from hashlib import sha256
 from typing import Annotated, Any
 
 import pytest
-from langchain.agents import AgentState, create_agent
+from langchain.agents import create_agent
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
     BaseMessage,
     HumanMessage,
-    RemoveMessage,
     SystemMessage,
     ToolMessage,
 )
-from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
-from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Send, interrupt
 from typing_extensions import TypedDict
 
 from kit import (
     NESTED,
-    TOLD,
     Agent,
     Counting,
-    Desk,
     StrictModel,
     above,
     calling,
     calls,
     loop,
-    results_in,
 )
-from langgraph_patch import Patch, is_placeholder, validate_messages, with_patching
+from langgraph_patch import Patch, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
-from support.placeholder_texts import FAILED, WAITED
+from support.placeholder_texts import WAITED
 
 MAIL, WIRE, BOOM = ("mail", {"to": "bob"}), ("wire", {"amount": 5}), ("boom", {"text": "x"})
 TURN = calls(MAIL, WIRE)
@@ -94,37 +86,6 @@ def compiled(builder: Any, saver: Any, **options: Any) -> Any:
     return with_patching(builder.compile(checkpointer=saver), **options)
 
 
-@pytest.mark.parametrize(
-    ("kind", "asynchronous"), [(each, each in ("node", "delta_as_node", "swarm")) for each in KINDS]
-)
-def test_a_pause_that_is_abandoned(kind: str, *, asynchronous: bool):
-    """The model reads the whole turn; it is stored once, and no tool runs again."""
-    agent = abandoned(kind, asynchronous=asynchronous)
-    assert shown(agent.model.seen[-1]) == ABANDONED
-    agent.say("hello")
-    assert shown(agent.history) == [*ABANDONED, "ai: done", "human: hello", "ai: done"]
-    assert validate_messages(agent.history) == []
-    assert agent.desk.did == {"mail bob": 1}
-
-
-@pytest.mark.parametrize(("kind", "asynchronous"), list(zip(TOLD, (True, False), strict=True)))
-def test_a_pause_of_an_agent_that_a_function_calls(kind: str, *, asynchronous: bool):
-    """A16: the model reads one message, in nobody's name, and no tool call of the agent."""
-    agent = abandoned(kind, asynchronous=asynchronous)
-    (text,) = ours(agent)
-    assert (shown([text]), text.name) == ([TEXT], None)
-    seen = shown(agent.model.seen[-1])
-    assert seen.index(TEXT) == seen.index("human: never mind") - 1
-    assert "c1" not in results_in(agent.history)
-    if kind == "called":  # the message of another turn has another id
-        agent.model.script.append(EVE)
-        agent.say("pay eve")
-    agent.say("hello")
-    assert shown(agent.history).count(TEXT) == 1
-    assert len({message.id for message in ours(agent)}) == (2 if kind == "called" else 1)
-    assert agent.desk.did["mail bob"] == 1
-
-
 def test_what_on_patch_learns_of_a_turn(caplog: pytest.LogCaptureFixture):
     """Each message that was added is a change, at the place where it stands, and is logged."""
     caplog.set_level(logging.INFO, "langgraph_patch")
@@ -157,21 +118,6 @@ def test_a_change_beside_a_turn_names_its_place_in_the_history():
     assert patches[0].before[2].text == "nobody asked"
 
 
-def test_a_run_that_failed():
-    """The result beside the error is real, and the error is that of its call."""
-    failed = FAILED.format("boom", "c2", "RuntimeError('kaput x')")
-    for kind in ("two_levels", "supervisor"):
-        agent = Agent(kind, calls(MAIL, BOOM), asynchronous=kind == "supervisor")
-        with pytest.raises(RuntimeError, match="kaput"):
-            agent.say("pay bob")
-        agent.say("never mind")
-        if kind in NESTED:
-            assert agent.results == {"c1": "sent to bob", "c2": failed}
-        else:
-            assert told(SENT_LINE, f'- boom({{"text": "x"}}): "{failed}"') in shown(agent.history)
-        assert agent.desk.did == {"mail bob": 1}
-
-
 @pytest.mark.parametrize(
     ("kind", "durability"), [("node", "sync"), ("two_levels", "exit"), ("delta_as_node", "async")]
 )
@@ -185,56 +131,6 @@ def test_several_in_a_row_with_any_durability(kind: str, durability: str):
     assert agent.desk.did == {"mail bob": 1, "mail eve": 1}
 
 
-def test_the_updates_show_the_new_messages():
-    """One chunk with the messages of the turn, and of the tokens the tool messages only."""
-    agent = Agent("swarm", TURN, asynchronous=True)
-    agent.say("pay bob")
-    chunks = agent.stream({"messages": [HumanMessage("never mind")]}, ["updates", "messages"])
-    updates = [chunk for mode, chunk in chunks if mode == "updates"]
-    (new,) = [each["patch_tool_calls"] for each in updates if "patch_tool_calls" in each]
-    assert shown(new["messages"]) == ADDED
-    tokens = [chunk[0] for mode, chunk in chunks if mode == "messages"]
-    assert {m.type for m in tokens if m.id in {each.id for each in new["messages"]}} <= {"tool"}
-
-
-@pytest.mark.parametrize("text", [None, "hello"])
-def test_an_error_in_on_patch_loses_nothing(text: str | None):
-    """The run fails, nothing is written, and the next run adds the turn, however it is started."""
-    fails = [True]
-
-    def on_patch(*_: Any) -> None:
-        if fails and fails.pop():
-            raise ConnectionError("no audit")
-
-    agent = Agent("node", TURN, on_patch=on_patch)
-    agent.say("pay bob")
-    with pytest.raises(ConnectionError, match="no audit"):
-        agent.say("never mind")
-    agent.run(text and {"messages": [HumanMessage(text)]})
-    more = [f"human: {text}"] if text else []
-    assert shown(agent.history) == [*ABANDONED, *more, "ai: done"]
-
-
-def test_an_answer_is_regenerated():
-    """`invoke(None)` at the input that abandoned the pause: the turn is on the new branch, once."""
-    agent = abandoned("node")
-    states = agent.graph.get_state_history(agent.config)
-    agent.graph.invoke(None, next(s.config for s in states if s.metadata["source"] == "input"))
-    assert shown(agent.history) == [*ABANDONED, "ai: done"]
-    agent.say("hello")
-    assert shown(agent.history) == [*ABANDONED, "ai: done", "human: hello", "ai: done"]
-
-
-def test_a_fork_before_a_finished_turn():
-    """All its tasks have ended: the answer of the other branch is not added."""
-    agent = Agent("node", AIMessage("hi"))
-    agent.say("hello")
-    states = agent.graph.get_state_history(agent.config)
-    before = next(state.config for state in states if state.next == ("node1",))
-    agent.graph.invoke({"messages": [HumanMessage("other")]}, before)
-    assert shown(agent.history) == ["human: hello", "human: other", "ai: done"]
-
-
 def test_an_update_between_the_pause_and_the_message():
     """The turn stands where it began: before what the user has stored since."""
     agent = Agent("node", TURN)
@@ -243,16 +139,6 @@ def test_an_update_between_the_pause_and_the_message():
     agent.say("never mind")
     expected = [*ABANDONED[:-1], "system: be brief", "human: never mind", "ai: done"]
     assert shown(agent.history) == expected
-
-
-def test_an_input_that_edits_the_question():
-    """Without the question nothing is added; with another text it stands before the turn."""
-    edits: Any = RemoveMessage(id=REMOVE_ALL_MESSAGES), HumanMessage("pay eve", id="h1")
-    for edit, expected in zip(edits, ([], ["human: pay eve", *ADDED]), strict=True):
-        agent = Agent("node", TURN)
-        agent.run({"messages": [HumanMessage("pay bob", id="h1")]})
-        agent.run({"messages": [edit, HumanMessage("never mind")]})
-        assert shown(agent.history) == [*expected, "human: never mind", "ai: done"]
 
 
 def side_by_side(first: Any, second: Any, *, sends: bool = False) -> Any:
@@ -264,35 +150,8 @@ def side_by_side(first: Any, second: Any, *, sends: bool = False) -> Any:
     return builder.add_edge(START, "zoe").add_edge(START, "amy")
 
 
-AMY = calls(("mail", {"to": "amy"}), first=8)
-AMY_WAITS = calls(("mail", {"to": "amy"}), ("wire", {"amount": 1}), first=8)
 DONE = ["ai: mail", "tool: sent to amy", "ai: amy is done"]
 WAITING = ["ai: mail, wire", "tool: sent to amy", f"tool: {WIRE_WAITED.format('c9')}"]
-
-
-@pytest.mark.parametrize(
-    ("script", "sends", "turns"),
-    [
-        ([AMY, AIMessage("amy is done")], False, [*DONE, *ADDED]),
-        ([AMY, AIMessage("amy is done")], True, [*ADDED, *DONE]),
-        ([AMY_WAITS], False, [*WAITING, *ADDED]),
-    ],
-    ids=["edges", "sends", "both wait"],
-)
-def test_two_agents_in_one_superstep(script: Any, turns: list[str], *, sends: bool):
-    """Both turns are added, one that has ended too, in the order of LangGraph: by name or `Send`.
-
-    What each agent recorded is found in its own graph.
-    """
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        amy = create_agent(StrictModel(script=[*script]), tools)
-        return compiled(side_by_side(create_agent(model, tools), amy, sends=sends), saver)
-
-    agent = abandoned(build)
-    end = shown(agent.history).index("human: never mind")
-    assert shown(agent.history)[:end] == ["human: pay bob", *turns]
-    assert agent.desk.did == {"mail bob": 1, "mail amy": 1}
 
 
 def test_a_function_that_has_ended_beside_an_agent_that_waits():
@@ -344,80 +203,6 @@ def test_other_keys_that_the_agent_had_written():
     assert agent.graph.get_state(agent.config).values["owner"] == "eve"
 
 
-def test_what_a_function_that_has_ended_did_with_other_keys():
-    """It may have dropped what its agent wrote to them: the messages that it returned are added."""
-    done = ToolMessage("Updated", tool_call_id="c5")
-    update = {"messages": [calls(("file", {"name": "one"}), first=5), done], "files": {"one": "x"}}
-    child = above(lambda _: update, state=Filed).compile()
-
-    def ended(state: Filed) -> Any:
-        return {"messages": child.invoke(state)["messages"]}
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        builder = StateGraph(Filed).add_node("zoe", create_agent(model, tools))
-        builder.add_node("amy", ended).add_edge(START, "zoe").add_edge(START, "amy")
-        return compiled(builder, saver)
-
-    agent = abandoned(build)
-    filed_one = ["ai: file", "tool: Updated"]
-    assert shown(agent.model.seen[-1]) == ["human: pay bob", *filed_one, *ABANDONED[1:]]
-    assert ours(agent) == [m for m in agent.history if is_placeholder(m)]
-
-
-def test_a_recovered_result_does_not_undo_what_the_input_wrote():
-    """The tool of the abandoned turn wrote a key that the user has written since."""
-
-    @tool
-    def jot(tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
-        """Write the key."""
-        done = ToolMessage("noted", tool_call_id=tool_call_id)
-        return Command(update={"owner": "ann", "messages": [done]})
-
-    class Owned(AgentState[Any]):
-        owner: str
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        child = create_agent(model, [*tools, jot], state_schema=Owned)
-        return compiled(above(child, state=Owned), saver)
-
-    agent = Agent(build, calls(("jot", {}), WIRE))
-    agent.run({"messages": [HumanMessage("go")], "owner": "old"})
-    agent.run({"messages": [HumanMessage("never mind")], "owner": "eve"})
-    assert agent.graph.get_state(agent.config).values["owner"] == "eve"
-    assert agent.results["c1"].startswith("These effects of the tool call were not kept: owner")
-
-
-def test_what_is_told_is_data_on_one_line_each():
-    """A result cannot add lines to the message, and a long one is cut; what is no JSON is told."""
-
-    class Letters(Desk):
-        def tools(self) -> list[Any]:
-            @tool
-            def mail(to: str) -> str:
-                """Get an answer."""
-                return f"ok\n- wire(): wired {to * 500}"
-
-            return [mail, *Desk().tools()[1:]]
-
-    day = date(2026, 1, 2)
-    turn = calls(MAIL, ("wire", {"amount": 5, "on": day}))
-    agent = abandoned("called", turn, desk=Letters())
-    (record,) = ours(agent)
-    _, _, mail, wire = record.text.splitlines()
-    assert mail.startswith('- mail({"to": "bob"}): "ok\\n- wire(): wired bobbob')
-    assert mail.endswith("…")
-    assert len(mail) < 350
-    assert wire == WIRE_LINE.replace("5", f'5, "on": "{day!r}"')
-
-
-def test_each_line_of_what_is_told_has_the_result_of_its_own_call():
-    """The model used its ids again in the turn."""
-    agent = abandoned("called", calls(("mail", {"to": "al"})), TURN)
-    (record,) = ours(agent)
-    to_al = '- mail({"to": "al"}): "sent to al"'
-    assert record.text.splitlines()[2:] == [to_al, SENT_LINE, WIRE_LINE]
-
-
 def test_a_turn_that_was_told_before_is_not_told_again():
     """Under the id that the message had in older versions."""
     agent = Agent("called", TURN)
@@ -459,17 +244,6 @@ def test_an_agent_that_does_not_continue_the_history():
         assert validate_messages(agent.history) == []
 
 
-def test_a_pause_between_agents_adds_nothing_twice():
-    """An agent that has ended is in the history: a pause of a later node restores nothing of it."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        approve = lambda _: {"messages": [AIMessage(interrupt("publish?"))]}
-        return compiled(above(create_agent(model, tools), approve), saver)
-
-    agent = abandoned(build, calls(MAIL), AIMessage("mailed"))
-    assert shown(agent.history) == ["human: pay bob", *MAILED, "human: never mind", "ai: done"]
-
-
 @pytest.mark.parametrize("kind", ["delta_as_node", "supervisor", "send", "middleware"])
 def test_a_healthy_turn_costs_nothing(kind: str):
     """No query, no write and no chunk more than without recovery, also after an answer."""
@@ -508,9 +282,6 @@ def test_a_checkpointer_that_cannot_be_read(caplog: pytest.LogCaptureFixture):
             assert agent.results == {"c1": "sent to bob", "c2": WIRE_WAITED.format("c2")}
 
 
-MAILED = ["ai: mail", "tool: sent to bob", "ai: mailed"]
-
-
 def routed(model: Any, tools: Any, saver: Any) -> Any:
     """An agent as a node, with a router behind it that fails once."""
     failures = [RuntimeError("no route")]
@@ -523,25 +294,3 @@ def routed(model: Any, tools: Any, saver: Any) -> Any:
     builder = StateGraph(MessagesState).add_node("team", create_agent(model, tools))
     builder.add_edge(START, "team").add_conditional_edges("team", route, [END])
     return compiled(builder, saver)
-
-
-def test_an_agent_that_has_ended_before_a_router_that_failed():
-    """Its turn was not applied, so it is added."""
-    agent = Agent(routed, calls(MAIL), AIMessage("mailed"))
-    with pytest.raises(RuntimeError, match="no route"):
-        agent.say("mail bob")
-    agent.say("and?")
-    assert shown(agent.history) == ["human: mail bob", *MAILED, "human: and?", "ai: done"]
-    assert agent.desk.did == {"mail bob": 1}
-
-
-def test_a_client_that_closed_the_stream_after_the_last_chunk():
-    """The agent has ended, and its superstep was not applied."""
-    agent = Agent("node", calls(MAIL), AIMessage("mailed"))
-    value = {"messages": [HumanMessage("mail bob")]}
-    with closing(agent.graph.stream(value, agent.config, durability="sync")) as stream:
-        next(stream)
-    assert shown(agent.history) == ["human: mail bob", *MAILED]  # as if it were applied
-    agent.say("and?")
-    assert shown(agent.history) == ["human: mail bob", *MAILED, "human: and?", "ai: done"]
-    assert validate_messages(agent.history) == []

@@ -6,12 +6,12 @@ And what one search reads of a checkpointer, and what it does on errors.
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import MessagesState
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.types import Command, Overwrite
+from langgraph.types import Overwrite
 from typing_extensions import TypedDict
 
 from kit import Agent, DeltaChannel, DeltaState, _messages_delta_reducer, calls, loop, send_each
@@ -19,24 +19,18 @@ from langgraph_patch import with_patching
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.storage import RETURN
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.evidence.recover import recover_evidence
-from langgraph_patch.evidence.superstep import superstep_of
 from langgraph_patch.evidence.window import Reader
-from langgraph_patch.history.calls import read_calls
-from support.placeholder_texts import UNKNOWN
 from support.supersteps import (
     ASKS,
     CLIENT,
     GO,
     MORE,
     Thread,
-    found_of,
     made,
     news,
     ran,
     result,
     sent,
-    shortly,
     wrong_in,
 )
 
@@ -61,32 +55,6 @@ PLACES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-def test_where_the_message_is():
-    """A superstep counts if the message was the last one, or if a task names one of its calls."""
-    assert wrong_in(PLACES, BOTH) == {}
-
-
-def test_a_call_that_has_moved_in_its_message():
-    """It is found, also if the calls before it were removed; one without an id never is."""
-    wire = made("wire:c2")
-    assert Thread(BOTH, sent("sent", ASKS), news(wire)).found(GO, wire) == "awaiting_input"
-    call = {"name": "wire", "args": {}, "id": None, "type": "tool_call"}
-    assert found_of(AIMessage("", id="m1", tool_calls=[call]), ran("tools", ASKS)) == "unknown"
-
-
-def test_messages_without_ids():
-    """They are known by what they are; a write may be older than the id of its message."""
-    go, bare = HumanMessage("go"), MAIL.model_copy(update={"id": None})
-    for stored in (MAIL, bare):
-        failed = ran("tools", RuntimeError("x"), history=[go, bare, SAYS])
-        thread = Thread(bare, sent("sent", history=[go, stored]), failed, history=[go])
-        assert thread.found(go, bare) == "sent"
-        assert thread.found(go, made("mail:c1:Oslo", id="m5")) == "unknown"
-    for other in (HumanMessage("x"), HumanMessage("x", id="h1")):  # an id that `GO` has too
-        thread = Thread(MAIL, sent("sent", history=[GO, other, MAIL]), history=[GO, other])
-        assert thread.found(GO, other, MAIL) == "sent"
-
-
 def test_an_abandoned_branch_is_not_read():
     """What happened on a branch that was left says nothing of this one, however long each is."""
     thread = Thread(MAIL, ran("agent"))
@@ -104,23 +72,6 @@ def test_an_abandoned_branch_is_not_read():
     rootless.config = rootless.place
     rootless.add(**ran("agent"))  # older checkpoints are those of another branch
     assert rootless.found() == "unknown"
-
-
-def test_calls_of_many_messages():
-    """One walk serves all, of 45 turns too: each call has what its own turn recorded (B2)."""
-    messages: list[BaseMessage] = [GO]
-    thread = Thread(MAIL, wrote=[])
-    for number in range(45):
-        turn = made(f"mail:a{number}", f"wire:b{number}", id=f"m{number}")
-        thread.add(**ran("agent", turn, history=messages, source="input"))
-        messages = [*messages, turn]
-        thread.add(**sent(f"sent {number}", ASKS, by=turn, history=messages))
-        messages = [*messages, HumanMessage("more", id=f"h{number}")]
-    thread.add(**ran("agent", history=messages, source="input"))
-    made_calls = ((i, m) for i, m in enumerate(messages) if isinstance(m, AIMessage))
-    wanted = [call for index, message in made_calls for call in read_calls(message, index)]
-    found = shortly(run_sync(recover_evidence(thread.saver, thread.config, messages, wanted)))
-    assert found == ", ".join(f"sent {n}, awaiting_input" for n in range(45))
 
 
 TWINS = made("mail:c1", "wire:c1", "mail:c2")
@@ -173,13 +124,6 @@ def test_a_history_that_is_not_stored():
     assert wrong_in(DELTA, BOTH, history=None) == {}
 
 
-def test_a_snapshot_without_the_writes_before_it():
-    """Nothing shows when the message was new: an older result of its id and tool is another's."""
-    history = [GO, made("mail:c1", id="m0"), NAMED, MORE, AGAIN]
-    stored = hidden("x", others=[(CLIENT, "messages", [NAMED])]), ran("agent", history=history)
-    assert Thread(AGAIN, *stored, wrote=[], history=history[:2]).found(*history) == "unknown"
-
-
 class Snapshots(TypedDict):
     """A state that stores its history every third superstep."""
 
@@ -224,15 +168,6 @@ def test_an_id_that_is_used_again(state: Any, durability: Any):
         assert read(agent) == ["sent to bob", "waits", "sent to mia"]
 
 
-@ways
-def test_an_id_that_waits_in_two_turns(state: Any, durability: Any):
-    """The result of the second `c1` is not given to the first one, which still waits."""
-    agent = reusing(state, calls(WIRE), calls(WIRE))
-    read(agent, "go", "never mind", durability=durability)
-    agent.run(Command(resume="yes"), durability=durability)
-    assert read(agent, "and now?", durability=durability) == ["waits", "wired 5: yes"]
-
-
 class Shallow(InMemorySaver):
     """Keeps the newest checkpoint of each namespace, as shallow PostgreSQL and MySQL savers do."""
 
@@ -242,14 +177,6 @@ class Shallow(InMemorySaver):
         stored = super().put(config, checkpoint, metadata, new_versions)
         stored["configurable"].pop("parent", None)
         return stored
-
-
-def test_a_shallow_saver_keeps_the_thread_alive():
-    """What the pause recorded is gone: the calls are unknown, and the model answers."""
-    agent = reusing(MessagesState, calls(BOB, WIRE), saver=Shallow())
-    unknown = [UNKNOWN.format("mail", "c1"), UNKNOWN.format("wire", "c2")]
-    assert read(agent, "go", "never mind", "and now?") == unknown
-    assert agent.history[-1].text == "done"
 
 
 # --- what one search reads of a checkpointer ----------------------------------------------------
@@ -293,24 +220,6 @@ def test_a_stored_history():
         assert [message.text for message in step.history] == texts
 
 
-class Late(InMemorySaver):
-    """Stores a checkpoint only after it was asked for it a few times."""
-
-    asked, until = 0, 0
-
-    def get_tuple(self, config: Any) -> Any:
-        self.asked += 1
-        return None if self.asked < self.until else super().get_tuple(config)
-
-
-@pytest.mark.parametrize(("until", "found"), [(4, "wired"), (99, "unknown")])
-def test_a_checkpoint_that_is_being_written(until: int, found: str):
-    """A search waits for the current one; if that takes long, the next turn searches again."""
-    thread = Thread(ONE_CALL, sent("wired"))
-    thread.saver.__class__, thread.saver.until = Late, until
-    assert thread.found() == found
-
-
 class Broken(InMemorySaver):
     """A checkpointer that loses its database after some queries."""
 
@@ -327,22 +236,3 @@ TEXT = (
     "Thread '1': the checkpointer raised ConnectionError('gone') while the checkpoints of "
     "namespace '' were read. Fix the checkpointer, or set recover=False to repair without it."
 )
-
-
-def test_what_was_recorded_before_an_error_counts(caplog: pytest.LogCaptureFixture):
-    """The rest is unknown until the next turn, and one WARNING reports it."""
-    thread = Thread(made("mail:c1", "wire:c2"), sent("sent", None))
-    thread.saver.__class__, thread.saver.left = Broken, 1
-    assert thread.found() == "sent, unknown"
-    (record,) = caplog.records
-    text = f"{TEXT} The calls are unknown until the next turn searches again."
-    assert (record.levelname, record.getMessage()) == ("WARNING", text)
-    assert thread.found() == "unknown, unknown"
-
-
-def test_a_checkpoint_that_names_itself_as_its_parent():
-    """Nothing is older than it: a search ends."""
-    thread = Thread(MAIL)
-    saved = thread.step.saved
-    own = superstep_of(saved._replace(parent_config=saved.config), "messages")
-    assert run_sync(Reader(thread.saver, "messages").read_older(own)) is None

@@ -38,7 +38,6 @@ from kit import (
 )
 from langgraph_patch import validate_messages
 from langgraph_patch.testing import check_request
-from support.placeholder_texts import CANCELLED, FAILED, NOT_APPROVED, UNKNOWN, WAITED
 
 MAIL = ("mail", {"to": "bob"})
 SECOND = {
@@ -183,24 +182,6 @@ class Play:
 # --- the breaks ----------------------------------------------------------------------------
 
 
-def broken_off(play: Play, how: str) -> None:
-    """The patched graph is paused, fails or is cancelled in the call beside the mail."""
-    value: Any = {"messages": [HumanMessage("go")]}
-    if play.kind.asks_first:
-        play.run(value)
-        if how == "paused":
-            return
-        value = APPROVED
-    if how == "paused":
-        play.run(value)
-        assert play.patched.interrupts
-    elif how == "failed":
-        with pytest.raises(RuntimeError, match="kaput"):
-            play.run(value)
-    else:
-        asyncio.run(cancelled(play, value))
-
-
 async def cancelled(play: Play, value: Any) -> None:
     """Cancel the run when the result of the mail is recorded."""
     graph, config = play.patched.graph, play.patched.config
@@ -214,21 +195,6 @@ async def cancelled(play: Play, value: Any) -> None:
         await running
 
 
-def expected_results(kind: Kind, how: str) -> dict[str, str]:
-    """What the repair of such a break says."""
-    if kind.asks_first and how == "paused":
-        return {c: NOT_APPROVED.format(n, c) for n, c in (("mail", "c1"), ("wire", "c2"))}
-    name = SECOND[how][0]
-    if not kind.records:
-        return {c: UNKNOWN.format(n, c) for n, c in (("mail", "c1"), (name, "c2"))}
-    ends = {
-        "paused": WAITED.format("wire", "c2"),
-        "failed": FAILED.format("boom", "c2", "RuntimeError('kaput x')"),
-        "cancelled": CANCELLED.format("slow", "c2"),
-    }
-    return {"c1": "sent to bob", "c2": ends[how]}
-
-
 def rows(number: int, *hows: str) -> list[Any]:
     """Each kind with that number of the breaks in turn, sync and async in turn."""
     return [
@@ -237,27 +203,6 @@ def rows(number: int, *hows: str) -> list[Any]:
         for k in {(n + more) % len(hows) for more in range(number)}
         if hows[k] != "cancelled" or KINDS[name].records
     ]
-
-
-@pytest.mark.parametrize(("name", "how", "asynchronous"), rows(2, *SECOND))
-def test_a_new_message(name: str, how: str, *, asynchronous: bool):
-    """The model never refuses, the history is valid, what is recorded is said, no tool runs again.
-
-    What the recorded result says is in the history at once, and in later turns.
-    """
-    play = Play(name, calls(MAIL, SECOND[how]), asynchronous=asynchronous)
-    broken_off(play, how)
-    did = dict(play.patched.desk.did)
-    play.run("never mind")
-    expected = expected_results(play.kind, how)
-    assert play.results() == expected
-    assert "human: never mind" in lines(play.history)
-    assert lines(play.history)[-1] == "ai: done"
-    for _ in range(2):
-        play.run("hello")
-        assert play.results() == expected
-    assert lines(play.history)[-1] == "ai: done"
-    assert dict(play.patched.desk.did) == did
 
 
 @pytest.mark.parametrize(
@@ -293,32 +238,6 @@ def test_a_thread_that_is_dead(name: str, how: str, *, asynchronous: bool):
     assert not play.patched.desk.did
 
 
-# --- resume and goto -----------------------------------------------------------------------
-
-
-@pytest.mark.needs("as_node", langgraph="1.2.16")
-@pytest.mark.needs("as_node", langgraph="1.2")
-@pytest.mark.parametrize("name", KINDS)
-def test_the_answer_reaches_the_tool_that_waits(name: str):
-    """Whichever of the two graphs paused and resumes, and after a goto beside the pause."""
-    number = list(KINDS).index(name)
-    made = calls(MAIL, SECOND["paused"])
-    play = Play(name, made, asynchronous=number % 2 == 1, recover=False)
-    play.run("go", bare=number % 3 == 0)
-    goes = number % 3 != 1
-    if goes:
-        play.run(Command(goto=play.kind.entry))
-        assert play.patched.interrupts
-    if play.kind.asks_first:
-        play.run(APPROVED)
-    play.run(Command(resume="yes"), bare=not goes)
-    play.run("hello")
-    assert play.results() == {"c1": "sent to bob", "c2": "wired 5: yes"}
-    assert play.patched.desk.did["wire 5"] == 1
-    # LangGraph starts a task that waits again, in the bare graph too.
-    assert play.patched.desk.did["mail bob"] == (1 if play.kind.records else 2 + goes)
-
-
 # --- a healthy run ---------------------------------------------------------------------------
 
 WAYS = ("sync", "events", "async")
@@ -331,42 +250,3 @@ IDS = re.compile(
 def shown(value: Any) -> str:
     """What a client sees of a value, without ids and times that differ in each run."""
     return IDS.sub("<id>", repr(value))
-
-
-async def seen_by_clients(agent: Agent, how: str) -> list[str]:
-    """All that the streams show of a healthy thread: a pause, its answer, a turn more."""
-    turns = [{"messages": [HumanMessage(text, id=text)]} for text in ("go", "thanks")]
-    asks = [APPROVED] if "HumanInTheLoopMiddleware.after_model" in agent.graph.nodes else []
-    seen: list[Any] = []
-    for value in (turns[0], *asks, Command(resume="yes"), *turns[1:]):
-        if how == "events":
-            events = agent.graph.astream_events(value, agent.config, version="v2")
-            found = [event async for event in events if "langsmith:hidden" not in event["tags"]]
-            seen += [{**event, "parent_ids": len(event["parent_ids"])} for event in found]
-            continue
-        modes = {"stream_mode": MODES, "subgraphs": True}
-        if how == "async":
-            seen += [part async for part in agent.graph.astream(value, agent.config, **modes)]
-        else:
-            seen += agent.graph.stream(value, agent.config, **modes)
-    return list(map(shown, seen))
-
-
-@pytest.mark.parametrize(("name", "how"), [(n, WAYS[i % 3]) for i, n in enumerate(KINDS)])
-async def test_a_healthy_thread_is_that_of_the_bare_graph(name: str, how: str):
-    """The same chunks in all stream modes, the same events, checkpoints, schemas and calls."""
-    found = []
-    for bare in (True, False):
-        # The events of a call beside a pause differ from run to run.
-        made = [SECOND["paused"]] if how == "events" else [MAIL, SECOND["paused"]]
-        play = Play(name, calls(*made, id="a1"))
-        agent = play.bare if bare else play.patched
-        seen = await seen_by_clients(agent, how)
-        states = [
-            shown((state.values, state.next, state.metadata, state.tasks))
-            for state in agent.graph.get_state_history(agent.config)
-        ]
-        schemas = agent.graph.get_input_jsonschema(), agent.graph.get_output_jsonschema()
-        found.append((sorted(seen), states, schemas, dict(agent.desk.did)))
-    assert found[0] == found[1]
-    assert len(found[0][0]) > 20

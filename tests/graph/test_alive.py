@@ -30,6 +30,9 @@ ASKS = 100
 FAILS = 13
 """The amount at which the tool fails, after it has paid."""
 ALIVE = ["pay 5, look 6", "pay 7, pay 8", "pay 150, look 9", "yes", "pay 160", "no"]
+BESIDE = "saw 9"
+"""What stands beside the first pause. A plain `ToolNode` runs all calls of a message in one task,
+again after the answer; whether it has begun this one by then is a race."""
 BROKEN = ["pay 9", "pay 170, look 16", "never mind", "pay 13, look 17", "go on", "pay 180", "yes"]
 CONFIG: Any = {"configurable": {"thread_id": "1"}}
 
@@ -239,7 +242,14 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "name", "ids"), CELLS)
+def pytest_generate_tests(metafunc: Any) -> None:
+    """Tell each story with three of the forms of ids in turn; with all with `--long`."""
+    if "ids" in metafunc.fixturenames:
+        is_long = metafunc.config.getoption("--long")
+        cells = [c for n, c in enumerate(CELLS) if is_long or (n + n // len(IDS)) % len(IDS) < 3]
+        metafunc.parametrize(("kind", "name", "ids"), cells)
+
+
 def test_what_is_alive_stays_and_what_died_goes_on(kind: Any, name: str, ids: str):
     """Healthy, paused, answered: as bare. Abandoned, failed: alive, and no result is false."""
     bare, story = Story(kind, name, ids), Story(patched(kind), name, ids)
@@ -248,7 +258,13 @@ def test_what_is_alive_stays_and_what_died_goes_on(kind: Any, name: str, ids: st
         if isinstance(expected[0], Exception):
             assert (kind, ids) in DIE_BARE
             break
-        assert story.tell(text) == expected
+        found = story.tell(text)
+        if kind is tool_node:  # what is certain
+            expected, found = (
+                (end, [work for work in ran if work != BESIDE], *rest)
+                for end, ran, *rest in (expected, found)
+            )
+        assert found == expected
     ends = [story.tell(text)[0] for text in BROKEN]
     assert not [end for end in ends if isinstance(end, ValueError)]
     assert "paid 170" not in story.ledger

@@ -122,9 +122,27 @@ def three_turns(
     return agent, [seen_in(agent, mode, text) for text in ("one", "two", "three")]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("mode", ["updates", "messages", "values"])
-@pytest.mark.parametrize(("graph", "damage"), [*product(GRAPHS, DAMAGE)])
+MODES = [(mode, way) for way in (False, True) for mode in ("updates", "messages", "values")]
+EVENTS = [("v2", True), ("v3", False), ("v3", True)]
+
+
+def pytest_generate_tests(metafunc):
+    """Play each two of graph, damage and mode together, sync and async in turn; all with `--long`.
+
+    The third of them is chosen so that each row and each column of the other two has it once.
+    """
+    if "mode" not in metafunc.fixturenames:
+        return
+    modes = EVENTS if metafunc.function is test_events else MODES
+    rows = [(*pair, *mode) for pair in product(GRAPHS, DAMAGE) for mode in modes]
+    if not metafunc.config.getoption("--long"):
+        pairs = [*product(enumerate(GRAPHS), enumerate(DAMAGE))]
+        rows = [
+            (g, d, *[*modes[(i + j) % 3 :: 3]][i % (len(modes) // 3)]) for (i, g), (j, d) in pairs
+        ]
+    metafunc.parametrize(("graph", "damage", "mode", "asynchronous"), rows, ids=str)
+
+
 def test_clients_see_what_was_repaired_once(graph, damage, mode, *, asynchronous: bool):
     """In the turn of the repair; nothing else is shown more, less or in another order."""
     histories, seen = [], []
@@ -173,10 +191,6 @@ def is_of_the_repair(event: tuple[str, ...], damage: str) -> bool:
     return node in {"agent", "model"}  # its second request
 
 
-@pytest.mark.parametrize(
-    ("mode", "asynchronous"), [("v2", True), ("v3", False), ("v3", True)], ids=str
-)
-@pytest.mark.parametrize(("graph", "damage"), [*product(GRAPHS, DAMAGE)])
 def test_events(graph, damage, mode, *, asynchronous: bool):
     """The node that repairs, and the second request; later turns are those of a bare graph."""
     bare, patched = (

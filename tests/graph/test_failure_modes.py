@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain.agents.middleware import HumanInTheLoopMiddleware, ToolCallLimitMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START
@@ -17,9 +16,7 @@ from langgraph_swarm import create_handoff_tool, create_swarm
 
 from kit import BARE, Agent, StrictModel, calls, lines, patched
 from langgraph_patch import is_placeholder, validate_messages
-from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.testing import RefusedError
-from langgraph_patch.threads import repair_thread, scan_threads
 from support.histories import with_field
 from support.placeholder_texts import UNKNOWN, WAITED
 
@@ -84,27 +81,7 @@ def test_the_recursion_limit():
 
 
 TWO_MAILS = calls(MAIL, ("mail", {"to": "eve"}))
-MIXED = {"decisions": [{"type": "approve"}, {"type": "reject", "message": "not her"}]}
 ASKS = {"mail": True}
-
-
-@pytest.mark.parametrize("failure_mode", ["f23_a_limit", "f24_mixed_decisions"])
-def test_calls_that_others_have_answered(failure_mode: str):
-    """A limit answers the calls that it blocks, a human decides in another order: left alone."""
-    found, reported = [], []
-    for wrap in (lambda it: it, lambda it: patched(it, on_patch=lambda *p: reported.append(p))):
-        middleware: Any = ToolCallLimitMiddleware(run_limit=1, exit_behavior="end")
-        values: list[Any] = ["go", "hello?"]
-        if failure_mode == "f24_mixed_decisions":
-            middleware = HumanInTheLoopMiddleware(interrupt_on=ASKS)
-            values.insert(1, Command(resume=MIXED))
-        it = wrap(agent(TWO_MAILS, FINE, YES, middleware=[middleware]))
-        for value in values:
-            it.say(value) if isinstance(value, str) else it.run(value)
-        found.append(valid_lines(it))
-    assert found[1] == found[0]
-    assert [line.split(":")[0] for line in found[0]][2:4] == ["tool c2", "tool c1"]
-    assert reported == []
 
 
 def test_a_stale_approval_runs_nothing():
@@ -176,29 +153,7 @@ def test_a_call_beside_a_handoff(kind: str, expected: str, made: Any, *, asynchr
     assert it.graph.get_state(it.config).values["active_agent"] == "bob"
 
 
-def test_the_updates_of_a_nested_agent_that_is_repaired():
-    """A damaged history, and an agent that is a node is next: its chunk has nothing twice."""
-    bob = StrictModel()
-    it = swarm("create_agent", StrictModel(), bob)
-    damage = [HumanMessage("go"), calls(MAIL, TO_BOB), HumanMessage("hello?")]
-    it.graph.update_state(it.config, {"messages": damage, "active_agent": "bob"}, as_node=START)
-    it = patched(it, recover=False)
-    chunks = it.stream(None)
-    shown = [message.id for chunk in chunks for message in chunk["bob"]["messages"]]
-    assert sorted(shown) == sorted(message.id for message in it.history)
-    assert validate_messages(it.history) == []
-
-
 # --- messages with fields that LangChain's constructor refuses ----------------------------------
-
-
-class FieldModel(StrictModel):
-    """Refuses messages that LangChain's constructor refuses, too."""
-
-    def _line(self, messages: Any) -> Any:
-        for message in messages:
-            type(message).model_validate(message.__dict__)
-        return super()._line(messages)
 
 
 GO = HumanMessage("go", id="h1")
@@ -217,41 +172,3 @@ DAMAGED: dict[str, tuple[list[Any], list[str]]] = {
     ),
 }
 """Histories, and what the model reads of them."""
-
-
-@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-@pytest.mark.parametrize(
-    ("name", "kind", "asynchronous"),
-    [
-        ("human content None", "create_agent", True),
-        ("content a number", "hand_built", False),
-        ("result id None", "create_agent", False),
-        ("result id None", "hand_built", True),
-    ],
-)
-def test_the_thread_goes_on(name: str, kind: str, *, asynchronous: bool):
-    """Two turns are answered, and the model reads a valid history in both.
-
-    A scan reports the damage, and a repair of the stored thread corrects it as a run does.
-    """
-    messages, read = DAMAGED[name]
-    model, middleware = FieldModel(), [PatchToolCallsMiddleware(recover=False)]
-    options = {"middleware": middleware} if kind == "create_agent" else {}
-    build = lambda _, tools, saver: BARE[kind](model, tools, saver, **options)
-    it, stored = (Agent(build, asynchronous=asynchronous) for _ in "12")
-    for each in (it, stored):
-        damaged(each, *messages)
-    it = it if options else patched(it, recover=False)
-    it.say("and?")
-    it.say("bye")
-    first, second = model.seen
-    assert lines(first) == [*read, "human: and?"]
-    assert lines(second) == [*lines(first), "ai: done", "human: bye"]
-    assert {m.id for m in messages if m.type != "tool"} <= {m.id for m in it.history}
-    assert validate_messages(it.history) == []
-    [report] = scan_threads(stored.graph.checkpointer)
-    found = {"bad_field", "dangling", "orphan"} if name == "result id None" else {"bad_field"}
-    assert {change.defect for change in report.defects} == found
-    repair_thread(stored.graph.checkpointer, stored.config, min_age=0)
-    assert [each.status for each in scan_threads(stored.graph.checkpointer)] == ["healthy"]
-    assert lines(stored.history) == read

@@ -6,6 +6,7 @@ whose request was refused may wait for the collector: its error refers to it.
 
 import gc
 from contextlib import contextmanager
+from itertools import product
 
 import pytest
 
@@ -42,10 +43,23 @@ def test_a_run_is_in_memory_while_it_runs():
         assert loops() == before
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("kind", [*KINDS, *NESTED, *TOLD])
+WRAPPERS = [
+    *(("hand_built", False), ("create_agent", True), ("recorded", True), ("middleware", False)),
+    *(("middleware", True), ("node", False), ("called", True)),
+]
+"""Each wrapper once, and whether it runs asynchronously: all with `--long`."""
+
+
+def pytest_generate_tests(metafunc):
+    """Play one of each wrapper, or each kind of agent in both ways with `--long`."""
+    if "asynchronous" in metafunc.fixturenames:
+        every = [*product([*KINDS, *NESTED, *TOLD], [False, True])]
+        cases = every if metafunc.config.getoption("--long") else WRAPPERS
+        metafunc.parametrize(("kind", "asynchronous"), cases)
+
+
 def test_a_healthy_run_is_freed(kind, asynchronous):
-    """Of each kind of agent, invoked and streamed."""
+    """Invoked and streamed."""
     script = [calls(MAIL), "done"] * 3
     agent = Agent(kind, *script, asynchronous=asynchronous)
     agent.say("first")
@@ -55,7 +69,7 @@ def test_a_healthy_run_is_freed(kind, asynchronous):
             assert loops() == before
 
 
-@pytest.mark.parametrize("kind", ["hand_built", "create_agent", "middleware", "recorded", "node"])
+@pytest.mark.parametrize("kind", ["hand_built", "middleware", "recorded"])
 def test_a_run_that_repairs_or_asks_again_is_freed(kind):
     """An abandoned pause, an answered one, and a call that was cut."""
     cut = Agent(kind, streamed(("mail", '{"to": "b')), "done")

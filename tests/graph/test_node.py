@@ -17,9 +17,8 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableGenerator, RunnableLambda, RunnableSequence
 from langgraph.cache.memory import InMemoryCache
-from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.graph.message import push_message
-from langgraph.prebuilt import ToolNode
 from langgraph.types import CachePolicy, Command, Overwrite, Send
 from typing_extensions import TypedDict
 
@@ -33,8 +32,6 @@ from kit import (
     above,
     calls,
     lines,
-    loop,
-    model_node,
     patched,
 )
 from langgraph_patch import (
@@ -48,7 +45,7 @@ from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.repairing.repairer import Repairer
-from langgraph_patch.repairing.writing import NodeOutput, messages_in, replace_values, values_in
+from langgraph_patch.repairing.writing import messages_in, replace_values, values_in
 from langgraph_patch.testing import check_request
 from support.placeholder_texts import UNKNOWN
 
@@ -67,17 +64,6 @@ class State(TypedDict, total=False):
     messages: Annotated[list[AnyMessage], add_messages]
     note: str
     steps: Annotated[list[str], operator.add]
-
-
-def one_node(model: Any) -> Callable[..., Any]:
-    """How to build a graph with a node `model`, and a node that only a goto starts."""
-
-    def build(_: Any, __: Any, saver: Any) -> Any:
-        builder = StateGraph(State).add_node("model", model, destinations=("after",))
-        builder.add_node("after", lambda _: None).add_edge(START, "model")
-        return builder.compile(checkpointer=saver)
-
-    return build
 
 
 def returning(output: Any) -> Callable[[Any], Any]:
@@ -144,13 +130,6 @@ def test_a_repair_that_adds_nothing(damage: str):
     assert [state.next for state in it.graph.get_state_history(it.config)][:2] == [(), ("node1",)]
 
 
-WRITERS: dict[str, Callable[[], Any]] = {
-    "dict": lambda: {"messages": [FINE], "note": "n"},
-    "a message as a dict": lambda: {"messages": {"role": "assistant", "content": "fine"}},
-    "command": lambda: Command(update={"messages": [FINE], "note": "n"}, goto="after"),
-    "list of one command": lambda: [Command(update={"messages": [FINE]}, goto="after")],
-    "removal": lambda: {"messages": [RemoveMessage(id="go"), FINE]},
-}
 OTHERS: dict[str, Callable[[], Any]] = {
     "nothing": lambda: None,
     "what it has read": lambda: {"messages": [GO]},
@@ -158,42 +137,6 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "a key twice": lambda: [Command(update={"steps": ["a"]}), {"steps": ["b"], "messages": [FINE]}],
     "overwrite": lambda: {"messages": Overwrite([HumanMessage("all over", id="o")])},
 }
-
-
-@pytest.mark.parametrize(
-    ("name", "asynchronous"), [(n, bool(i % 2)) for i, n in enumerate([*WRITERS, *OTHERS])]
-)
-def test_the_chunk_of_a_model_node(name: str, *, asynchronous: bool):
-    """If it writes the repair, the new results come first; else it shows what the bare one does.
-
-    What is not written is not reported.
-    """
-    node = returning((WRITERS | OTHERS)[name]())
-    bare = Agent(one_node(node)).stream({"messages": [GO, HELLO]})
-    it = Agent(one_node(node), asynchronous=asynchronous)
-    it.graph.update_state(it.config, {"messages": DAMAGED}, as_node=START)
-    reported: list[Any] = []
-    report = lambda *each: reported.append(each)
-    it = patched(it, model_node="model", recover=False, on_patch=report)
-    seen = it.stream(None, ["updates", "messages"])
-    assert len(reported) == (name in WRITERS)
-    chunks = [chunk for mode, chunk in seen if mode == "updates"]
-    [healthy] = [shown(chunk["model"]) for chunk in bare if "model" in chunk]
-    [repaired] = [shown(chunk["model"]) for chunk in chunks if "model" in chunk]
-    if name in OTHERS:
-        assert repaired == healthy
-        it.run({"messages": [HELLO]})
-    else:
-        own = (healthy or {}).get("messages", [])
-        new = [*RESULTS, *(own if isinstance(own, list) else [own])]
-        assert repaired == {**(healthy or {}), "messages": new}
-        streamed = [shown(chunk[0]) for mode, chunk in seen if mode == "messages"]
-        assert streamed[:2] == RESULTS
-    assert [sorted(chunk) for chunk in chunks] == [sorted(chunk) for chunk in bare]
-    assert validate_messages(it.history) == []
-    assert name == "overwrite" or set(RESULTS) <= set(lines(it.history))
-    if name in WRITERS:
-        assert it.graph.get_state(it.config).values.get("note") == (healthy or {}).get("note")
 
 
 def new_only(left: list[Any], right: list[Any]) -> list[Any]:
@@ -346,17 +289,6 @@ class Question(MessagesState):
     question: str
 
 
-@pytest.mark.parametrize("schema", [MessagesState, Question])
-def test_a_router_that_reads_a_key_of_the_input_alone(schema: Any):
-    """LangGraph passes it to the routers of START, and to no node after them."""
-    builder = StateGraph(MessagesState, input_schema=schema)
-    builder.add_node("model", answering).add_node("other", answering)
-    builder.add_conditional_edges(START, lambda s: s["question"], ["model", "other"])
-    graph = with_patching(builder.compile(), model_node=["model", "other"])
-    after = graph.invoke({"messages": DAMAGED, "question": "other"})["messages"]
-    assert lines(after) == [*REPAIRED, "ai: fine"]
-
-
 def test_the_entry_check_is_never_answered_from_a_cache():
     """A result that one thread recorded is not used in another thread with the same messages."""
 
@@ -386,24 +318,6 @@ def test_as_a_pre_model_hook(kind: str):
     assert it.results["c1"] == ("sent to bob" if recorded else UNKNOWN.format("mail", "c1"))
     assert lines(it.history)[-4:] == ["human: never mind", "ai: done", "human: hello", "ai: done"]
     assert validate_messages(it.history) == []
-
-
-async def test_outside_of_a_graph():
-    """As a plain runnable it returns the update that it would write."""
-    update = patch_node.invoke({"messages": DAMAGED})
-    assert list(update) == ["messages"]
-    assert isinstance(update["messages"], Overwrite)
-    assert lines(update["messages"].value) == REPAIRED
-    assert await patch_node.ainvoke({"messages": DAMAGED}) == update
-    assert await patch_node.ainvoke({"messages": [GO]}) is None
-    assert patch_node.invoke({"note": "no history yet"}) is None
-    reports: list[Any] = []
-    own = PatchNode(
-        placeholder="lost", messages_key="chat", on_patch=lambda *it: reports.append(it)
-    )
-    update = own.invoke({"chat": DAMAGED})
-    assert [m.text for m in update["chat"].value if m.type == "tool"] == ["lost", "lost"]
-    assert [patch.messages for patch, _ in reports] == [update["chat"].value]
 
 
 def test_a_value_that_is_no_list_of_messages():
@@ -453,63 +367,12 @@ def test_a_patch_node_in_a_place_where_messages_would_be_lost(build: Any):
     assert patch_node.invoke({"messages": DAMAGED})["messages"].value != DAMAGED
 
 
-def enrichment(model: Any, tools: Any, saver: Any) -> Any:
-    """An answer tool that no `ToolNode` has, and a node behind it that may fail."""
-
-    class Research(MessagesState):
-        topic: str
-
-    def check(state: Any) -> Any:
-        if state["topic"] == "bad":
-            raise RuntimeError("no such topic")
-        call = state["messages"][-1].tool_calls[0]
-        return {"messages": [ToolMessage("ok", tool_call_id=call["id"])]}
-
-    def where(state: Any) -> Any:
-        names = [call["name"] for call in state["messages"][-1].tool_calls]
-        return "check" if names == ["Info"] else "tools" if "mail" in names else END
-
-    builder = StateGraph(Research).add_node("agent", model_node(model)).add_node("check", check)
-    builder.add_node("tools", ToolNode(tools)).add_edge(START, "agent").add_edge("tools", "agent")
-    builder.add_conditional_edges("agent", where, ["check", "tools", END])
-    return with_patching(builder.compile(checkpointer=saver))
-
-
-def test_a_call_that_no_tool_node_has_and_whose_node_failed():
-    """An input ended the task that would have answered it: it is answered, and no frontend's."""
-    it = Agent(enrichment, calls(("Info", {"text": "x"})), "ok", calls(("Info", {}), first=2))
-    it.model.script[1] = AIMessage("again")
-    with pytest.raises(RuntimeError, match="no such topic"):
-        it.run({"topic": "bad"})
-    it.run({"topic": "good"})
-    assert it.model.seen[-1][-1].type == "tool"
-    assert it.history[-1].text == "again"
-
-
 def test_a_history_of_a_send_does_not_replace_the_stored_one():
     """Its repair is not written, also where both have as many messages."""
     it = patched(Agent(lambda _, __, saver: above(answering).compile(saver)), model_node="node1")
     it.graph.update_state(it.config, {"messages": [GO, AIMessage("a"), HELLO]}, as_node="node1")
     it.run(Command(goto=Send("node1", {"messages": DAMAGED})))
     assert lines(it.history) == ["human: go", "ai: a", "human: hello", "ai: fine"]
-
-
-def test_a_graph_that_runs_the_tools():
-    """Calls at the end of the history are its to run: nothing is repaired."""
-    patches: list[Any] = []
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        builder = loop(model, tools)
-        builder.nodes.pop("tools")
-        graph = above(ToolNode(tools)).compile()
-        return builder.add_node("tools", graph).compile(checkpointer=saver)
-
-    it = Agent(build, MAIL, asynchronous=True)
-    it = patched(it, on_patch=lambda *each: patches.append(each))
-    it.say("go")
-    assert lines(it.history) == ["human: go", "ai c1: ", "tool c1: sent to bob", "ai: done"]
-    assert it.desk.did == {"mail bob": 1}
-    assert not patches
 
 
 def echoing(state: Any) -> Any:
@@ -540,128 +403,6 @@ def test_a_node_that_rewrites_the_history(node: Any):
     check_request(it.history)
     after = [line for line in lines(it.history) if line != "ai: ok"]
     assert after == [*([] if node is trimming else REPAIRED), "human: hello"]
-
-
-def test_a_summary_of_what_the_state_does_not_have():
-    """A node that is no model node reads placeholders; LangGraph refuses to remove them."""
-    it = Agent(lambda _, __, saver: above(trimming).compile(saver))
-    it.graph.update_state(it.config, {"messages": DAMAGED}, as_node=START)
-    it = patched(it, recover=False)
-    it.run(None)
-    assert lines(it.history) == ["human: never mind", "ai: ok"]
-
-
-def test_what_a_node_adds_and_where_it_is_replaced():
-    """One new message, or none of several; each key in the `Command` that writes it."""
-    two = {"messages": [AIMessage("a"), AIMessage("b")]}
-    assert NodeOutput(two).new_message({"messages": []}) is None
-    commands = [Command(update={"a": 1}), Command(update={"b": 2})]
-    replaced = [Command(update={"a": 9}), Command(update={"b": 8})]
-    assert NodeOutput(commands).with_values({"a": 9, "b": 8}) == replaced
-
-
-def test_a_model_node_that_goes_to_its_parent():
-    """The parent has a history of its own: all of it stays."""
-
-    def breaking(state: Any) -> Any:
-        gone = [RemoveMessage(id=message.id) for message in state["messages"]]
-        return {"messages": [*gone, MAIL, HumanMessage("sub question")]}
-
-    def handing(state: Any) -> Any:
-        check_request(state["messages"])
-        update = {"messages": [AIMessage("bye")]}
-        return Command(goto="end", graph=Command.PARENT, update=update)
-
-    inner = above(breaking, handing).compile()
-    builder = StateGraph(MessagesState).add_node("sub", inner, destinations=("end",))
-    builder.add_node("end", lambda _: None).add_edge(START, "sub")
-    graph = with_patching(builder.compile(), model_node="sub.node2")
-    after = graph.invoke({"messages": [GO, AIMessage("ok"), NEVER]})["messages"]
-    assert lines(after) == ["human: go", "ai: ok", "human: never mind", "ai: bye"]
-
-
-def test_a_node_whose_outputs_are_cached():
-    """It repairs its input only: a cached output must not hold the history of one thread."""
-
-    def build(model: Any, _: Any, saver: Any) -> Any:
-        policy = CachePolicy(key_func=lambda _: b"same")
-        builder = StateGraph(MessagesState).add_edge(START, "model")
-        builder.add_node("model", model_node(model), cache_policy=policy)
-        return builder.compile(checkpointer=saver, cache=InMemoryCache())
-
-    it = patched(Agent(build), model_node="model", recover=False)
-    for thread_id in ("1", "2"):
-        it.config = {"configurable": {"thread_id": thread_id}}
-        value = {"messages": DAMAGED if thread_id == "1" else [HELLO]}
-        it.graph.update_state(it.config, value, as_node=START)
-        it.run(None)
-    assert lines(it.history) == ["human: hello", "ai: done"]
-    assert len(it.model.seen) == 1
-
-
-def test_a_cached_output_is_that_of_the_function_of_its_node():
-    """The bare graph and the patched one have the same; another function has others."""
-    cache, ran = InMemoryCache(), list[str]()
-
-    def yes(_: MessagesState) -> Any:
-        ran.append("yes")
-        return {"messages": [AIMessage("yes")]}
-
-    def no(_: MessagesState) -> Any:
-        ran.append("no")
-        return {"messages": [AIMessage("no")]}
-
-    def graph_of(function: Any) -> Any:
-        builder = StateGraph(MessagesState).add_edge(START, "model")
-        builder.add_node("model", function, cache_policy=CachePolicy(key_func=lambda _: b"same"))
-        return builder.compile(cache=cache)
-
-    for graph, text in (
-        (graph_of(yes), "yes"),
-        (with_patching(graph_of(yes)), "yes"),
-        (with_patching(graph_of(no)), "no"),
-        (graph_of(no), "no"),
-    ):
-        assert graph.invoke({"messages": [HELLO]})["messages"][-1].text == text
-    assert ran == ["yes", "no"]
-
-
-async def test_it_is_a_runnable_like_any():
-    """However it is run, it repairs, and it adds no run of its own."""
-    model, handler = StrictModel(), RunNames()
-    inner = RunnableLambda(lambda state: {"messages": [model.invoke(state["messages"])]})
-    wrapper = PatchedNode(inner, {"messages": Repairer()}, shown=())
-    state, config = {"messages": DAMAGED}, {"callbacks": [handler]}
-
-    async def parts() -> AsyncIterator[Any]:
-        yield state
-
-    outputs = [
-        wrapper.invoke(state, config),
-        *wrapper.stream(state, config),
-        *wrapper.transform(iter([state]), config),
-        await wrapper.ainvoke(state, config),
-        *[part async for part in wrapper.astream(state, config)],
-        *[part async for part in wrapper.atransform(parts(), config)],
-    ]
-    assert [lines(part["messages"]) for part in outputs] == [["ai: done"]] * 6
-    assert [lines(seen) for seen in model.seen] == [REPAIRED] * 6
-    assert handler.names == ["RunnableLambda"] * 6
-
-
-async def test_the_parts_of_a_streamed_node_come_at_once():
-    """What a chain has made is shown before it goes on."""
-    made: list[int] = []
-
-    async def chain(_: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        for number in range(3):
-            made.append(number)
-            yield {"messages": [AIMessage(str(number), id=str(number))]}
-
-    node = RunnableGenerator(chain)
-    wrapper = PatchedNode(node, {"messages": Repairer()}, shown=())
-    stream = wrapper.astream({"messages": [GO]})
-    assert [[*made] async for _ in stream] == [[0], [0, 1], [0, 1, 2]]
 
 
 @pytest.mark.parametrize("place", ["node", "steps", "model"])

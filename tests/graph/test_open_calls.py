@@ -24,7 +24,7 @@ from langchain_core.messages import (
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Command, interrupt
 
 from kit import BARE, StrictModel, streamed
 from langgraph_patch import with_patching
@@ -122,66 +122,6 @@ def test_a_human_is_asked_about_the_call_beside_a_broken_one(place: str, *, is_s
     assert state["messages"][-1].text == "done"
 
 
-def test_a_gate_behind_the_model_and_the_tools():
-    """It is no model node, though edges of a ToolNode lead to it: its calls are about to run."""
-    model = StrictModel(script=[AIMessage("", tool_calls=[PAY])])
-
-    def route(state: Any) -> str:
-        last = state["messages"][-1]
-        if isinstance(last, ToolMessage):
-            return "llm"
-        return "tools" if last.tool_calls else END
-
-    builder = StateGraph(MessagesState).add_node("gate", asks).add_node("tools", ToolNode([pays]))
-    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_edge(START, "llm").add_edge("llm", "gate").add_edge("tools", "gate")
-    builder.add_conditional_edges("gate", route, ["tools", "llm", END])
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
-    graph.invoke({"messages": [("user", "pay")]}, CONFIG)
-    assert [each.value for each in graph.get_state(CONFIG).interrupts] == ["pay?"]
-    state = graph.invoke(Command(resume="yes"), CONFIG)
-    assert [m.text for m in state["messages"][2:]] == ["paid 5", "done"]
-
-
-@pytest.mark.parametrize("name", ["agent", "model", "worker"])
-def test_a_node_that_asks_its_model_and_runs_its_tools_in_turns(name: str):
-    """Its name makes it a model node; it leads to itself, so its calls are about to run."""
-    model = StrictModel(script=[AIMessage("", tool_calls=[PAY])])
-
-    def node(state: Any) -> Any:
-        made = getattr(state["messages"][-1], "tool_calls", [])
-        results = [ToolMessage(pays(**c["args"]), tool_call_id=c["id"]) for c in made]
-        return {"messages": results or [model.invoke(state["messages"])]}
-
-    def route(state: Any) -> str:
-        last = state["messages"][-1]
-        return "log" if isinstance(last, AIMessage) and not last.tool_calls else name
-
-    builder = StateGraph(MessagesState).add_node(name, node).add_node("log", lambda _: {})
-    builder.add_edge(START, name).add_conditional_edges(name, route, [name, "log"])
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
-    state = graph.invoke({"messages": [("user", "pay")]}, CONFIG)
-    assert [m.text for m in state["messages"][2:]] == ["paid 5", "done"]
-
-
-def test_a_model_node_that_other_nodes_lead_to_is_asked_again():
-    """If its calls at the end are abandoned, it pays one request more."""
-
-    def ends_with_calls(messages: Any) -> str | None:
-        return "tool_calls must be followed by results" if messages[-1].type == "ai" else None
-
-    model = RefusingModel(rule=ends_with_calls)
-    builder = StateGraph(MessagesState).add_node("plan", lambda _: {})
-    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_node("tools", ToolNode([pays])).add_edge(START, "plan").add_edge("plan", "llm")
-    builder.add_edge("tools", "llm").add_conditional_edges("llm", lambda _: END, ["tools", END])
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
-    calling = AIMessage("", tool_calls=[PAY])
-    graph.update_state(CONFIG, {"messages": [("user", "pay"), calling]}, as_node="tools")
-    assert graph.invoke(None, CONFIG)["messages"][-1].text == "done"
-    assert [[m.type for m in messages][2:] for messages in model.seen] == [[], ["tool"]]
-
-
 def test_the_model_of_a_prebuilt_agent_is_no_gate_though_it_leads_to_itself():
     """With a response format it does: it reads placeholders in its first request all the same."""
     schema = {"title": "Said", "type": "object", "properties": {"text": {"type": "string"}}}
@@ -217,20 +157,6 @@ def between(builder: Any, gate: str, ends: Any) -> None:
     builder.add_conditional_edges("tools", failed, [gate, "llm"])
 
 
-def with_a_goto(builder: Any, gate: str, ends: Any) -> None:
-    """A Command of the model leads to the gate, and one of the gate to the tools."""
-    ask = builder.nodes.pop("llm").runnable
-    path = {"destinations": (gate, END)} if ends else {}
-
-    def llm(state: Any) -> Any:
-        update = ask.invoke(state)
-        return Command(update=update, goto=gate if update["messages"][0].tool_calls else END)
-
-    builder.add_node("llm", llm, **path)
-    builder.add_edge(START, "llm").add_edge(gate, "tools")
-    builder.add_conditional_edges("tools", lambda _: "llm", [gate, "llm"])
-
-
 def executor(builder: Any, gate: str, ends: Any) -> None:
     """The gate is the first node of a graph that is a node, with the tools behind it."""
     inner = StateGraph(MessagesState)
@@ -241,45 +167,6 @@ def executor(builder: Any, gate: str, ends: Any) -> None:
     builder.add_node("act", inner.compile()).add_edge(START, "llm").add_edge("act", "llm")
     called = lambda state: "act" if state["messages"][-1].tool_calls else END
     builder.add_conditional_edges("llm", called, ["act", END])
-
-
-@pytest.mark.parametrize("record", [False, True])
-@pytest.mark.parametrize("ends", [False, True])
-@pytest.mark.parametrize("gate", ["gate", "agent", "model"])
-@pytest.mark.parametrize("shape", [hub, between, with_a_goto, executor])
-def test_a_human_is_asked_wherever_the_question_stands(
-    shape: Any, gate: str, *, ends: bool, record: bool
-):
-    """Whatever the node is called, and whether the graph tells where its routers lead or not."""
-    model = StrictModel(AIMessage("", tool_calls=[PAY]), "done")
-    builder = StateGraph(MessagesState).add_node(gate, asks).add_node("tools", ToolNode([pays]))
-    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
-    shape(builder, gate, ends)
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()), record=record)
-    graph.invoke({"messages": [("user", "pay")]}, CONFIG)
-    assert [each.value for each in graph.get_state(CONFIG).interrupts] == ["pay?"]
-    state = graph.invoke(Command(resume="yes"), CONFIG)
-    assert [m.text for m in state["messages"][2:]] == ["paid 5", "done"]
-
-
-def test_a_human_is_asked_between_two_tool_nodes():
-    """Safe tools run first, and then the question is whether the others may."""
-    looks = lambda: "seen"
-    looks.__name__, looks.__doc__ = "looks", "Look."
-    look = ToolCall(name="looks", args={}, id="c2", type="tool_call")
-    model = StrictModel(AIMessage("", tool_calls=[look, PAY]), "done")
-    builder = StateGraph(MessagesState).add_node("ask", asks_of_open_calls)
-    builder.add_node("safe", ToolNode([looks])).add_node("risky", ToolNode([pays]))
-    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
-    first = lambda state: Send("safe", [look]) if state["messages"][-1].tool_calls else END
-    builder.add_edge(START, "llm").add_conditional_edges("llm", first, ["safe", END])
-    builder.add_edge("safe", "ask").add_edge("risky", "llm")
-    builder.add_conditional_edges("ask", lambda _: Send("risky", [PAY]), ["risky"])
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
-    graph.invoke({"messages": [("user", "pay")]}, CONFIG)
-    assert [each.value for each in graph.get_state(CONFIG).interrupts] == ["pay?"]
-    state = graph.invoke(Command(resume="yes"), CONFIG)
-    assert [m.text for m in state["messages"][2:]] == ["seen", "paid 5", "done"]
 
 
 class Judge:
@@ -319,21 +206,3 @@ def test_a_refusal_of_another_request_closes_no_calls():
     state = graph.invoke(None, CONFIG)
     assert [m.text for m in state["messages"][2:]] == ["paid 5", "done"]
     assert state["verdicts"] == ["done"]
-
-
-@pytest.mark.parametrize("name", ["llm", "agent"])
-def test_a_model_whose_tools_a_function_runs_is_asked_again(name: str):
-    """Nothing in the graph shows that it is a model; its refusal does."""
-
-    def ends_with_calls(messages: Any) -> str | None:
-        return "tool_calls must be followed by results" if messages[-1].type == "ai" else None
-
-    model = RefusingModel(rule=ends_with_calls)
-    builder = StateGraph(MessagesState).add_node("run", lambda _: {}).add_edge(START, name)
-    builder.add_node(name, lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_conditional_edges(name, lambda _: END, ["run", END]).add_edge("run", name)
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
-    calling = AIMessage("", tool_calls=[PAY])
-    graph.update_state(CONFIG, {"messages": [("user", "pay"), calling]}, as_node="run")
-    state = graph.invoke(None, CONFIG)
-    assert [m.type for m in state["messages"]] == ["human", "ai", "tool", "ai"]

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.types import Command
@@ -20,7 +20,7 @@ from kit import BARE, KINDS, NESTED, Agent, calls, streamed
 from langgraph_patch import patch_model
 from langgraph_patch.errors import UnfinishedError
 from langgraph_patch.testing import RefusedError, check_request
-from support.requests import WAYS
+from request_table import WAYS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning"),
@@ -135,8 +135,14 @@ class Play:
         assert self.kind in ONE_TASK or not did[work] or is_result, f"{work} is lost: {text}"
 
 
+def pytest_generate_tests(metafunc: Any) -> None:
+    """Play each kind of agent in a test of its own, so that no worker is busy alone at the end."""
+    if "kind" in metafunc.fixturenames:
+        metafunc.parametrize("kind", AGENTS)
+
+
+@settings(max_examples=max(4, settings.default.max_examples // 20))
 @given(
-    kind=st.sampled_from([*AGENTS]),
     fates=st.lists(st.sampled_from([*SAYS, *FAILS]), max_size=12),
     turns=st.lists(st.tuples(st.sampled_from([*WAYS]), st.booleans()), min_size=1, max_size=5),
 )

@@ -11,15 +11,12 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
-from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.runtime import Runtime
-from langgraph.store.memory import InMemoryStore
-from langgraph.types import Command
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -163,33 +160,6 @@ class Two(Agent):
 
 
 ORDER = calls(("wire", {"amount": 1}), id="a9")
-ORDERED = [f"human: go|ai c1: |tool c1: {UNKNOWN.format('wire', 'c1')}|human: never mind"]
-
-
-def test_two_damaged_histories_are_repaired_by_one_node():
-    """One superstep, one chunk of new messages; each history gets its own results."""
-    it = Two(asynchronous=True)
-    damage = {"messages": [GO, BOTH], "orders": [GO, ORDER]}
-    it.graph.update_state(it.config, damage, as_node="agent")
-    chunks = it.stream({"messages": [NEVER], "orders": [NEVER]})
-    [chunk] = [each["patch_tool_calls"] for each in chunks if "patch_tool_calls" in each]
-    assert {key: lines(new) for key, new in chunk.items()} == {
-        "messages": RESULTS,
-        "orders": [f"tool c1: {UNKNOWN.format('wire', 'c1')}"],
-    }
-    assert it.lines("messages") == [*REPAIRED, "ai: done"]
-    assert "|".join(it.lines("orders")) == f"{ORDERED[0]}|ai: done"
-    assert [len(model.seen) for model in (it.model, it.chief)] == [1, 1]
-
-
-def test_a_model_node_of_one_history_leaves_the_calls_of_the_other_alone():
-    """While the chief's calls wait for a human, the researcher answers its own only."""
-    it = Two()
-    state = {"orders": [GO, ORDER], "messages": [GO, BOTH]}
-    it.graph.update_state(it.config, state, as_node="agent")
-    it.run(Command(goto="agent"))
-    assert lines(it.model.seen[-1]) == REPAIRED[:-1]
-    assert lines(it.graph.get_state(it.config).values["orders"]) == ["human: go", "ai c1: "]
 
 
 def plain(*names: str, state: Any = MessagesState) -> StateGraph[Any]:
@@ -266,19 +236,6 @@ class Audit:
 
 async def audit(*_: Any) -> None:
     """Audit a patch."""
-
-
-def test_an_error_of_on_patch_says_whose_it_is():
-    """It ends the run, before anything is written."""
-
-    def fails(*_: Any) -> None:
-        raise ValueError("no space left")
-
-    graph = with_patching(loop(StrictModel(), Desk().tools()).compile(), on_patch=fails)
-    history = [HumanMessage("go"), calls(("mail", {"to": "bob"})), HumanMessage("never mind")]
-    with pytest.raises(ValueError, match="no space left") as raised:
-        graph.invoke({"messages": history})
-    assert any("on_patch of the application" in each for each in raised.value.__notes__)
 
 
 @pytest.mark.parametrize("on_patch", [audit, partial(audit, 1), Audit()])
@@ -367,37 +324,3 @@ def test_a_patch_node_that_is_called(value: object):
             GraphError, match=r"builder\.add_node\('patch_tool_calls', patch_node\)"
         ):
             node(value)
-
-
-def test_what_langgraph_injects():
-    """Config, runtime, store and stream writer reach the model node through its wrapper."""
-    got: dict[str, Any] = {}
-    store = InMemoryStore()
-
-    def agent(state: State, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
-        got.update(config=config, context=runtime.context, store=runtime.store)
-        runtime.stream_writer("wrote")
-        return {"messages": [AIMessage("fine")]}
-
-    def build(_: Any, __: Any, saver: Any) -> Any:
-        builder = StateGraph(State, context_schema=dict).add_node("agent", agent)
-        return builder.add_edge(START, "agent").compile(store=store, checkpointer=saver)
-
-    it = Agent(build)
-    it.graph.update_state(it.config, {"messages": OPEN}, as_node=START)
-    assert patched(it).stream(None, "custom", context={"user": "ann"}) == ["wrote"]
-    assert got["config"]["metadata"]["langgraph_node"] == "agent"
-    assert got["context"] == {"user": "ann"}
-    assert got["store"] is store
-
-
-def test_kind_in_kind_out():
-    """A builder gives a builder, a compiled graph a compiled one, a subclass the subclass."""
-
-    class MyGraph(StateGraph[Any, Any, Any, Any]):
-        """A builder of one's own."""
-
-    for kind in (StateGraph, MyGraph):
-        builder = kind(MessagesState).add_node("agent", lambda _: None).add_edge(START, "agent")
-        assert type(with_patching(builder)).__name__ == kind.__name__
-        assert type(with_patching(builder.compile())) is CompiledStateGraph

@@ -1,8 +1,7 @@
 """Where an `AIMessage` can carry a call, what is read of it, and that it is written everywhere."""
 
-from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage
+from langchain_core.messages import AIMessage, FunctionMessage
 
-from langgraph_patch import patch_messages
 from langgraph_patch.history.calls import STOPPED, read_calls
 from support.histories import (
     H,
@@ -12,7 +11,6 @@ from support.histories import (
     defects,
     invalid_of,
     is_quiet,
-    kinds,
     made,
     made_of_malformed,
     patched,
@@ -20,7 +18,6 @@ from support.histories import (
     result,
     with_field,
 )
-from support.placeholder_texts import INCOMPLETE
 
 TOOL_USE = {"type": "tool_use", "id": "c1", "name": "t", "input": {"a": 1}}
 ARGS = '{"a": 1}'
@@ -109,30 +106,6 @@ def test_what_is_no_call_of_a_client_gets_no_result():
         assert is_quiet([H("q"), message, H("z")])
 
 
-def test_calls_are_in_the_order_of_their_sources():
-    """Listed, invalid, in blocks; two of one id have a block each, and later ids are unlike."""
-    message = AIMessage(
-        [TOOL_USE, {**TOOL_USE, "id": "c4"}, {**FUNCTION_CALL, "call_id": None}],
-        tool_calls=[call_of("t", "c1"), call_of("t", "c1"), call_of("u", "c2")],
-        invalid_tool_calls=[invalid_of("{", "c3")],
-    )
-    found = [(call.ordinal, call.id, call.block_type) for call in read_calls(message)]
-    assert found[:4] == [(0, "c1", "tool_use"), (1, "c1", None), (2, "c2", None), (3, "c3", None)]
-    assert found[4:] == [(4, "c4", "tool_use"), (5, "", "function_call")]
-
-
-def test_calls_that_are_only_in_the_raw_form():
-    """Chat Completions sends `additional_kwargs["tool_calls"]` if nothing else is there."""
-    message = raw_only([raw_of('{"a": 1}'), raw_of('{"b"', "c2", "u"), raw_of("", "c3")])
-    history = [message, result("r", "c1"), H("z")]
-    listed_too = [call_of("t", "c1", A), call_of("u", "c2"), call_of("t", "c3")]
-    first, *results, _ = repaired(history)
-    assert first == with_field(message, tool_calls=listed_too, additional_kwargs={})
-    assert results == [result("r"), made_of_malformed("c2", '{"b"', "u"), made("c3")]
-    assert kinds(history) == ["promoted"] * 3 + ["inserted"] * 2
-    assert defects(history) == ["unlisted", "malformed", "unlisted", "malformed", "dangling"]
-
-
 def test_a_legacy_function_call():
     """OpenAI reads it with its `FunctionMessage`; if it is listed, the raw form is removed."""
     raw = AIMessage("", additional_kwargs={"function_call": {"name": "t", "arguments": '{"a": 1}'}})
@@ -145,16 +118,6 @@ def test_a_legacy_function_call():
     assert defects([raw_only([raw_of("{}")]), answer]) == ["wrong_role"]
 
 
-def test_malformed_arguments():
-    """The call is listed with `{}` and answered; its text is in the marker."""
-    history = [H("q"), invalid('{"a":'), H("z")]
-    assert repaired(history) == [H("q"), ai("c1"), made_of_malformed("c1", '{"a":'), H("z")]
-    assert defects(history) == ["malformed", "malformed"]
-    for message in (invalid('{"a": 1}'), invalid("{", error=STOPPED)):
-        assert not patched([message])  # who reads the last message finds that of the model
-    assert len(patched([chunk('{"a')]).messages) == 2  # whoever runs next would run it
-
-
 def test_a_block_is_sent_with_its_arguments_as_a_dict():
     """Anthropic refuses a text as the input of a block; of a stream it is read if it is whole."""
     cut = AIMessage([{**TOOL_USE, "input": '{"a'}], invalid_tool_calls=[invalid_of('{"a')])
@@ -163,17 +126,6 @@ def test_a_block_is_sent_with_its_arguments_as_a_dict():
         (READ["stream"][0], {**STREAMED, "input": A}, made("c1")),
     ):
         assert repaired([message]) == [ai(("t", "c1", block["input"]), content=[block]), answer]
-
-
-def test_a_stored_chunk_whose_arguments_were_cut():
-    """LangChain's parser calls it valid; it is answered, and says the same after a checkpoint."""
-    merged = chunk('{"a": "use') + AIMessageChunk(content="", chunk_position="last")
-    assert merged.tool_calls == [call_of("t", "c1", {"a": "use"})]
-    message, answer = repaired([merged])
-    assert answer == made("c1", INCOMPLETE, "malformed", arguments='{"a": "use')
-    loaded = AIMessageChunk.model_validate_json(message.model_dump_json())
-    assert (loaded.tool_calls, loaded.invalid_tool_calls) == ([call_of("t", "c1")], [])
-    assert is_quiet([loaded, result("r")])
 
 
 SCREEN = {"type": "input_image", "image_url": "data:image/png;base64,AAA"}
@@ -201,37 +153,3 @@ def test_the_result_of_a_computer_call_stays():
     assert repaired([H("x"), screen, message]) == [H("x"), message]
     assert repaired([message, result("r", "k2")]) == [message]
     assert is_quiet([message, screen, ai("k1"), result("r", "k1"), H("x")])
-
-
-# --- writing ------------------------------------------------------------------------------------
-
-
-def test_only_what_is_damaged_is_written_into_a_message():
-    """Thoughts, signatures, maps and blocks of other calls are the same; raw copies go."""
-    blocks = [{"type": "thinking", "thinking": "hm", "signature": "sig=="}, TOOL_USE]
-    cut = {**TOOL_USE, "id": "c2", "input": {}, "partial_json": '{"a'}
-    extra = {"maps": {"c1": "s=="}, "tool_calls": [{"id": "c1"}], "function_call": {"name": "t"}}
-    message = AIMessage(
-        [*blocks, cut],
-        tool_calls=[call_of("t", "c1", A)],
-        invalid_tool_calls=[invalid_of('{"a', "c2")],
-        additional_kwargs=extra,
-    )
-    found = repaired([message, result("r")])[0]
-    whole = {key: value for key, value in cut.items() if key != "partial_json"}
-    assert found.content == [*blocks, whole]
-    assert found.additional_kwargs == {"maps": {"c1": "s=="}}
-    assert found.tool_calls == [call_of("t", "c1", A), call_of("t", "c2")]
-
-
-def test_a_chunk_says_the_same_in_its_pieces():
-    """As LangChain writes them, whatever the arguments hold."""
-    odd = call_of("t", "c1", {"a": {1, 2}})
-    stored = with_field(AIMessageChunk(content="", id="a1"), tool_calls=[odd])
-    stored = with_field(stored, invalid_tool_calls=[invalid_of("{", "c2")])
-    found = patch_messages([stored]).messages[0]
-    assert [(p["id"], p["args"]) for p in found.tool_call_chunks] == [
-        ("c1", '{"a": "{1, 2}"}'),
-        ("c2", "{}"),
-    ]
-    assert found.tool_calls[0] is odd

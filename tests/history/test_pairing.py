@@ -155,13 +155,6 @@ def test_what_is_not_paired_is_dropped():
         assert dropped == [expected]
 
 
-def test_a_real_result_that_reads_like_a_placeholder_is_real():
-    """The marker tells them apart, not the words; a marker without a cause is none."""
-    words = patch_messages([A]).messages[1].content
-    for real in (result(words), marked({"not_kept": ["f"]}, words)):
-        assert repaired([A, real, X, result("later")]) == [A, real, X]
-
-
 def test_a_placeholder_is_not_given_to_a_later_call():
     """What it says is true of its own call alone."""
     old = marked({"cause": "awaiting_input"}, "waited")

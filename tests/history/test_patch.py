@@ -6,72 +6,15 @@ from itertools import product
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage
 from pydantic import BaseModel
 
-from langgraph_patch import Change, Patch, PatchError, patch_messages, validate_messages
+from langgraph_patch import PatchError, patch_messages, validate_messages
 from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.changes import json_value
 from langgraph_patch.history.findings import Finding
-from support.histories import H, ai, call_of, made, repaired, result, with_field
+from support.histories import H, ai, call_of, result, with_field
 
 DAY = date(2020, 1, 1)
-
-
-def test_a_patch_is_a_value():
-    """Printable, frozen, and JSON with whole messages; so are its changes."""
-    history = [ai("c1", id="a1"), result("r", "gone", id="x")]
-    patch = patch_messages(history)
-    assert str(patch) == "inserted 't' 'c1' (unknown); dropped 'result' 'gone'"
-    assert bool(patch)
-    assert validate_messages(history) == list(patch.changes)
-    values = json.loads(json.dumps(patch.to_dict()))
-    assert values["before"] == [message.model_dump() for message in history]
-    assert values["messages"] == [message.model_dump() for message in patch.messages]
-    dropped = {"kind": "dropped", "defect": "orphan", "index": 1, "tool_call_id": "gone"}
-    orphan = {"before": history[1].model_dump(), "after": None, "name": None, "cause": None}
-    assert values["changes"][1] == {**dropped, **orphan}
-    assert values["changes"][0]["after"] == patch.messages[1].model_dump()
-    with pytest.raises(AttributeError):
-        patch.messages = []
-    patch = patch_messages([H("q")])
-    assert patch == Patch([H("q")], (), [H("q")])
-    assert (bool(patch), str(patch)) == (False, "nothing to repair")
-    restored = Change("restored", "abandoned", 0, "", None, None, None, ai(id="a1"))
-    assert str(restored) == "restored AIMessage 'a1'"
-
-
-def test_a_repr_is_short():
-    """In a REPL a patch is one line, whatever it holds; a notebook has its table."""
-    patch = patch_messages([ai("c1", id="a1"), H("x" * 1000)])
-    assert repr(patch) == "<Patch: inserted 't' 'c1' (unknown)>"
-    assert repr(patch.changes) == "(<Change: inserted 't' 'c1' (unknown)>,)"
-    long = repr(patch_messages([ai(*(f"c{number}" for number in range(99)))]))
-    assert (len(long), long[-2:], "\n" in long) == (199, "…>", False)
-
-
-def test_dicts_and_tuples_are_messages():
-    """What LangGraph accepts as messages is repaired; a valid history comes back converted."""
-    call = {"role": "assistant", "content": "", "tool_calls": [call_of("t", "c1")]}
-    history = (("user", "q"), call, {"role": "user", "content": "z"})
-    assert repaired(history) == [H("q"), ai("c1"), made("c1"), H("z")]
-    for valid in ((H("q"), ai("c1"), result("r")), [("user", "q"), ai("c1"), result("r")]):
-        patch = patch_messages(valid)
-        assert (patch.messages, patch.changes) == ([H("q"), ai("c1"), result("r")], ())
-        assert patch.to_dict() == patch_messages(patch.messages).to_dict()
-
-
-def test_message_classes_of_others_are_messages():
-    """Subclasses are what they are made of; a class without a family is left alone."""
-
-    class Mine(AIMessage):
-        pass
-
-    class Strange(BaseMessage):
-        type: str = "strange"
-
-    history = [Mine("", tool_calls=[call_of("t", "c1")]), Strange(content="?")]
-    assert repaired(history) == [history[0], made("c1"), history[1]]
 
 
 class Holder(BaseModel):

@@ -8,7 +8,7 @@ from langgraph_patch._text import one_line
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.calls import STOPPED
 from langgraph_patch.history.findings import Finding
-from langgraph_patch.history.texts import LANGUAGES, turn_texts
+from langgraph_patch.history.texts import LANGUAGES
 from support import placeholder_texts as en
 from support.histories import H, ai, chunk, invalid_of, made, repaired, result, with_field
 
@@ -74,32 +74,6 @@ def text_of(finding, *behind):
     return patch_messages([ASKED, *behind], evidence={(0, 0): finding}).messages[1].content
 
 
-def test_a_long_error_is_cut_with_an_ellipsis():
-    """To exactly 500 characters; one that just fits is not cut, and none is made up."""
-    head = en.FAILED.format("t", "c1", "")
-    space = 500 - len(head)
-    assert text_of(Finding("failed", error="e" * space)) == head + "e" * space
-    long = text_of(Finding("failed", error="e" * (space + 1)))
-    assert long == head + "e" * (space - 1) + "…"
-    assert text_of(Finding("failed")) == head
-
-
-def test_results_inside_a_call_are_listed():
-    """The newest first, within 500 characters, half of which are left for a long error."""
-    inner = ("send_email to bob: sent", "search: Paris")
-    expected = f"{en.UNKNOWN.format('t', 'c1')} Recorded inside it: {'; '.join(inner)}"
-    assert text_of(Finding(inner=inner)) == expected
-    long = text_of(Finding("failed", error="e" * 900, inner=(inner[0], "x" * 900)))
-    assert len(long) == 500
-    assert long.count("e") > 200
-    assert inner[0] in long
-    error = text_of(Finding("failed", error="no", inner=("mail: sent",)))
-    assert error.endswith("attempt: no. Recorded inside it: mail: sent")
-    set_language("zh")
-    assert text_of(Finding(inner=inner)).endswith("。其内部的记录:" + "; ".join(inner))
-    assert text_of(Finding("failed", error="e", inner=("m",))).endswith(":e。其内部的记录:m")
-
-
 KEPT = {
     "en": "These effects of the tool call were not kept: files, goto. Its recorded result:",
     "zh": "该工具调用的以下影响未被保留:files, goto。其已记录的结果:",
@@ -118,16 +92,6 @@ def test_effects_that_were_not_kept_are_named(language):
     assert text_of(blocks) == [{"type": "text", "text": sentence}, block]
     long = text_of(Finding(result=recorded, not_kept=("k" * 900,)))
     assert (len(long.partition("\n")[0]), long[-13:]) == (500, "\nUpdated file")
-
-
-def test_the_first_lines_about_a_turn():
-    """Of any length, and in the other language; `evidence/test_turns` has the lines."""
-    assert len(turn_texts("bob", ["k" * 900])[1]) == 500
-    set_language("zh")
-    assert turn_texts("bob", ["a", "b"])[1:] == [
-        "它对以下状态键的值未被保留:a, b。",
-        "没有记录到 bob 的答复。其工具调用的记录:",
-    ]
 
 
 HOSTILE = ("{0.__class__}{name}%s", "{", "工具" * 5_000, "\x1b[31mred\x1b[0m\a\r\n\u202e", "\ud800")

@@ -20,6 +20,7 @@ NOISE = re.compile(r"receipt-\d+|[0-9a-f]{8}-[0-9a-f-]{27}")
 HEALTHY = {
     **dict.fromkeys(("sqlite", "malformed"), False),
     "ids": "unique",
+    "runs_once": (),
     "never": ("boom",),
     "once": ("transfer", "task"),
     "events": ["turn"] * 3,

@@ -12,6 +12,7 @@ CALL = r"^Tool call \S+ with id \S+"
 TEXTS = (
     ("unknown", r"^No result of tool call \S+ with id \S+ (was recorded|is known); it may or may"),
     ("unknown", rf"{CALL} has incomplete arguments; no result (was recorded|is known)"),
+    ("started", rf"{CALL} was started; no result "),
     ("not run", rf"{CALL} (was not run|could not be executed)"),
     ("not run", r"(^|result:\n)User rejected the tool call for "),
     (
@@ -28,7 +29,7 @@ TEXTS = (
 )
 """The kinds of statements. The first that matches counts."""
 
-DISTURBED = {"cancel", "kill", "overtaken", "overtaking", "saver_fault"}
+DISTURBED = {"cancel", "kill", "overtaken", "overtaking", "saver_fault", "retention"}
 """The events that may keep LangGraph from recording what a tool did, or from reading it."""
 
 
@@ -73,6 +74,7 @@ class Judge:
         self._judge_reads()
         self._judge_presence()
         self._judge_tools()
+        self._judge_once()
         self._judge_runs()
         self._judge_answers()
         self._judge_last_state()
@@ -172,6 +174,14 @@ class Judge:
                 if self._is_certain(first, number) and not planned:
                     self._add("twice", "", call, f"receipts {first}, {event.execution}", number)
 
+    def _judge_once(self):
+        """A call of a tool that runs once has its effect once, whatever was deleted."""
+        effects = Counter(e.call for _, e in self.tools if e.kind == "effect")
+        for number, event in self.tools:
+            runs_once = event.call.name in self.session.settings.runs_once
+            if event.kind == "start" and runs_once and effects[event.call] > 1:
+                self._add("twice", "a tool that runs once", event.call, "", number)
+
     def _judge_runs(self):
         """A run that ends, and waits for nothing, has run each call that its model made."""
         if self.session.settings.name not in RUNS_ALL or self.session.settings.approval:
@@ -228,6 +238,7 @@ class Judge:
         names_it = call.name == f"transfer_to_{named}" or call.ref == named
         rules = (
             ("not run", happened, "it had started"),
+            ("started", "start" not in happened, "it had not started"),
             ("no start recorded", recorded, "a start was recorded"),
             ("cancelled", happened & {"effect", "end"}, "its effect had happened"),
             ("waiting", not asks and "asked" not in happened, "it had never asked"),

@@ -25,16 +25,26 @@ from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
 from ledger.agents import KINDS, ROUTERS, RUN, SETTINGS, RandomModel, World, make_tool
+from support.retention import JOBS
 
 CONFIG = {"configurable": {"thread_id": "1"}}
-EXPLAINED = re.compile("kaput|saver failed|there is no message|EmptyInputError|CancelledError")
+EXPLAINED = re.compile(
+    "StartedError|it has run before|kaput|saver failed|there is no message|EmptyInputError|"
+    "CancelledError"
+)
 """What runs may raise. A thread is dead after any other error, and after a refused history."""
 
 EVENTS = {
     "message": 5, "resume": 5, "resume_partly": 2, "go_on": 2, "goto": 1.5, "fork": 1.5,
     "saver_fault": 1, "disturbed": 4.5, "kill": 1, "edit": 3, "repair": 2.5,
 }  # fmt: skip
-"""The events and how often they happen."""
+"""The events and how often they happen. A job that deletes old checkpoints comes beside them."""
+
+ONCE = ("send_email", "wire_money")
+"""The tools that run once in a thread whose checkpoints a job deletes."""
+
+MAY_LOSE = {"tool_node", "send", "react_v1", "react_v2", "create_agent", "gate"}
+"""The kinds whose checkpoints a job may delete."""
 
 
 def scenario(seed):
@@ -60,6 +70,12 @@ def scenario(seed):
         router=draw.choice(list(ROUTERS)) if "router" in kind.may else "name",
     )
     settings.own_tasks = kind.own_tasks or settings.record or settings.router == "sends"
+    jobs = random.Random(f"jobs {seed}")  # noqa: S311 - its own draws: the others stay as they are
+    may_lose = settings.sqlite and name in MAY_LOSE and not settings.middleware
+    is_stored = settings.durability != "exit" and "kill" not in chosen
+    settings.runs_once = ONCE if may_lose and is_stored else ()
+    for _ in range(jobs.randint(1, 2) if settings.runs_once else 0):
+        settings.events.insert(jobs.randint(1, len(chosen) + 1), "retention")
     return settings
 
 
@@ -122,7 +138,8 @@ class Session:
 
     def patch(self, graph):
         is_bare = self.settings.middleware or not self.wrapped
-        return graph if is_bare else with_patching(graph, record=self.settings.record)
+        options = {"once": self.settings.runs_once} if self.settings.runs_once else {}
+        return graph if is_bare else with_patching(graph, record=self.settings.record, **options)
 
     def middleware(self, *, always=False):
         wanted = self.wrapped and (always or self.settings.middleware)
@@ -174,7 +191,7 @@ def happen(session, event):
             return [
                 _ for _ in range(12) if session.state().interrupts and happen(session, "resume")
             ]
-        case "disturbed" | "kill" | "edit" | "repair":
+        case "disturbed" | "kill" | "edit" | "repair" | "retention":
             return _OTHERS[event](session)
         case "message":
             value = _human(session)
@@ -294,7 +311,22 @@ def _repair(session):
     return None
 
 
-_OTHERS = {"disturbed": _disturbed, "kill": _kill, "edit": _edit, "repair": _repair}
+def _retention(session):
+    """A job of the application deletes old checkpoints: what they recorded is not certain."""
+    texts = JOBS[session.draw.choice(list(JOBS))]
+    with session.noted("retention"), session.held, session.saver.conn as database:
+        for text in texts:
+            database.execute(text.format(writes="writes"))
+    session.deleted = len(session.world.entries)
+
+
+_OTHERS = {
+    "disturbed": _disturbed,
+    "kill": _kill,
+    "edit": _edit,
+    "repair": _repair,
+    "retention": _retention,
+}
 
 
 def play(settings, *, wrapped=True):

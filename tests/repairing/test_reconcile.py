@@ -9,14 +9,11 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from kit import Agent, calls
-from langgraph_patch import DanglingCall, is_placeholder
+from langgraph_patch import DanglingCall
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.findings import CAUSES
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
-from langgraph_patch.middleware import PatchToolCallsMiddleware
-from langgraph_patch.repairing.reconcile import check_reconcile, reconcile_calls
+from langgraph_patch.repairing.reconcile import reconcile_calls
 from langgraph_patch.repairing.repairer import Repairer
 
 KEY = (0, 1)
@@ -39,22 +36,6 @@ def paused(kind: str, *, asynchronous: bool = False, **lookups: Any) -> Agent:
     agent = Agent(kind, TURN, asynchronous=asynchronous, reconcile=lookups)
     agent.say("pay")
     return agent
-
-
-@pytest.mark.parametrize(
-    ("kind", "lookup", "asynchronous"),
-    [("create_agent", booked, False), ("middleware", booked, True), ("recorded", abooked, True)],
-)
-def test_a_lookup_settles_a_call(kind: str, lookup: Any, *, asynchronous: bool):
-    """The answer is a result with its cause in the marker; the recorded result is not asked for."""
-    asked: list[DanglingCall] = []
-    agent = paused(kind, asynchronous=asynchronous, wire=lookup, mail=asked.append)
-    agent.say("never mind")
-    assert agent.read == {"c1": "sent to bob", "c2": "the bank has booked 3"}
-    (found,) = [m for m in agent.history if getattr(m, "tool_call_id", None) == "c2"]
-    assert found.additional_kwargs[PLACEHOLDER_KEY] == {"cause": "reconciled"}
-    assert not is_placeholder(found)
-    assert asked == []
 
 
 def test_an_asynchronous_lookup_in_a_synchronous_run():
@@ -93,13 +74,6 @@ def settled(cause: Any, lookup: Any, message_id: str = "a1") -> Any:
     return run_sync(reconcile_calls([(KEY, call)], {"wire": lookup}))
 
 
-def test_the_causes():
-    """A call that may have run is asked about, one with a certain outcome is not."""
-    asked = {cause: bool(settled(cause, booked)) for cause in CAUSES}
-    certain = {"failed": False, "not_started": False, "malformed": False}
-    assert asked == {"unknown": True, "cancelled": True, "awaiting_input": True, **certain}
-
-
 def test_a_tool_message_is_kept():
     """Its id and its artifact are those of the application; it answers the stored call."""
     made = ToolMessage("booked", tool_call_id="?", id="r1", artifact=[1])
@@ -110,29 +84,8 @@ def test_a_tool_message_is_kept():
         assert (message.id, message.tool_call_id, message.artifact) == ("r1", "c2", [1])
 
 
-def test_the_id_of_an_answer_does_not_change():
-    """Two attempts give the same message; calls of another message have another id."""
-    one, two, other = (settled("unknown", booked, each)[KEY].result for each in ("a1", "a1", "a2"))
-    assert one == two
-    assert (one.name, one.id) == ("wire", "patch-8286daa9a91b2c7be0cf54ed61c1d8a2")
-    assert one.id != other.id
-
-
 def test_what_a_lookup_may_return():
     """Anything else is an error."""
     text = "The lookup for 'wire' returned 3: expected a ToolMessage, a str or None."
     with pytest.raises(OptionError, match=re.escape(text)):
         settled("unknown", lambda _: 3)
-
-
-def test_an_invalid_option():
-    """It is refused where it is passed."""
-    for reconcile in (booked, {"wire": "booked"}, {1: booked}, ["x"]):
-        for accepts in (check_reconcile, lambda value: PatchToolCallsMiddleware(reconcile=value)):
-            with pytest.raises(OptionError) as raised:
-                accepts(reconcile)
-            assert str(raised.value) == (
-                f"reconcile={reconcile!r:.200}: expected a mapping from the name of a tool to a "
-                f"callable that takes a DanglingCall."
-            )
-    check_reconcile(None)

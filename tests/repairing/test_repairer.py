@@ -11,14 +11,12 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START
-from langgraph.types import Command
 
-from kit import BARE, Agent, Counting, StrictModel, above, calls, model_node, patched
-from langgraph_patch import PatchNode, patch_model, validate_messages
+from kit import BARE, Agent, Counting, calls, patched
+from langgraph_patch import PatchNode, validate_messages
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
-from support.placeholder_texts import UNKNOWN, WAITED
+from support.placeholder_texts import WAITED
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
 FINE, YES = AIMessage("fine"), AIMessage("yes?")
@@ -96,16 +94,6 @@ def test_one_repair_one_call_one_line(place, kind, asynchronous, logged):
     assert data["changes"][1]["cause"] == "awaiting_input"
 
 
-async def test_a_repair_is_a_custom_event_of_the_run():
-    """`astream_events` has it once, as an event of the node that writes it."""
-    bare, sent = broken("entry")
-    it = patched(bare)
-    events = [e async for e in it.graph.astream_events(sent, it.config, version="v2")]
-    [event] = [e for e in events if e["event"] == "on_custom_event"]
-    assert event["name"] == "langgraph_patch"
-    assert event["metadata"]["langgraph_node"] == "patch_tool_calls"
-
-
 def test_what_is_required_can_be_recovered():
     """`recover="required"` needs a checkpointer and a thread if a result is missing."""
     bare, value = broken("entry")
@@ -119,71 +107,6 @@ def test_what_is_required_can_be_recovered():
     ):
         with pytest.raises(EvidenceError, match="no checkpointer or no thread_id"):
             run(damaged, config)
-
-
-def test_a_repair_of_a_nodes_input_is_not_reported(logged):
-    """Nothing is written before the next message: a line on DEBUG, and no call of `on_patch`."""
-    reported: list[Any] = []
-
-    def build(model: Any, _: Any, saver: Any) -> Any:
-        builder = above(model_node(model)).add_node("beside", lambda _: None)
-        return builder.add_edge(START, "beside").compile(checkpointer=saver)
-
-    it = Agent(build)
-    it.graph.update_state(it.config, {"messages": [BOTH, HumanMessage("?")]}, as_node=START)
-    it = patched(it, recover=False, on_patch=lambda *each: reported.append(each))
-    it.run(None)
-    assert reported == []
-    assert [level for level, _ in logged()] == [logging.DEBUG] * 2
-    assert all("repaired the input of the node" in line for _, line in logged())
-    it.say("hello?")
-    assert len(reported) == 1
-    assert [level for level, _ in logged()[2:]] == [logging.INFO]
-
-
-def test_a_repair_of_a_models_input_is_logged(logged):
-    """`patch_model` repairs what it sends: a line on DEBUG, without a thread outside of a graph."""
-    patch_model(StrictModel()).invoke([calls(("wire", {})), HumanMessage("never mind")])
-    line = "repaired the input of a model in thread None: inserted 'wire' 'c1' (unknown)"
-    assert logged() == [(logging.DEBUG, line)]
-
-
-@pytest.mark.parametrize("kind", ["create_agent", "recorded"])
-def test_a_goto_beside_a_pause_is_reported_once(kind, logged):
-    """The superstep of the goto is never committed, so no repair is reported before the next turn.
-
-    In a graph by hand the calls are open until the model is refused, which is a line.
-    """
-    reported: list[Any] = []
-    it = Agent(kind, BOTH, on_patch=lambda *each: reported.append(each))
-    it.say("go")
-    it.run(Command(goto="model" if kind == "create_agent" else "agent"))
-    assert reported == []
-    repairs = lambda: [line for _, line in logged() if line.startswith("repaired thread")]
-    assert repairs() == []
-    it.say("never mind")
-    assert len(reported) == len(repairs()) == 1
-    assert validate_messages(it.history) == []
-    assert it.results["c1"] == "sent to bob"
-
-
-EVIL = "\x1b]0;owned\x07\x1b[2J\r\nINFO fake line\u202e\x00\x9b31m\u2028"
-
-
-def test_what_a_model_wrote_cannot_forge_the_log(logged):
-    """Terminal escapes and line ends in names, ids and the thread's id are escaped."""
-    made = calls((f"wire{EVIL}", {}), (f"mail{EVIL}", {}))
-    made.tool_calls[0]["id"] += EVIL
-    orphan = ToolMessage("orphan", tool_call_id=f"gone{EVIL}", name=EVIL)
-    it = patched(Agent(BARE["react_v2"]), recover=False)
-    it.config = {"configurable": {"thread_id": f"1{EVIL}"}}
-    it.run({"messages": [HumanMessage("go"), made, orphan, HumanMessage("never mind")]})
-    [(level, line)] = logged()
-    assert level == logging.INFO
-    assert line.isprintable()
-    assert line.startswith(r"repaired thread '1\x1b]0;owned\x07\x1b[2J\r\nINFO fake")
-    # What was renamed is logged under the name that every wire accepts, the orphan as it was.
-    assert r"dropped '\x1b]0;owned" in line
 
 
 def stored_repairs(it: Agent) -> list[str]:
@@ -244,19 +167,6 @@ def test_a_failure_of_the_repair(failure, place, kind, asynchronous, logged):
     changed = {"c2": "c2: gone"} if failure == "placeholder" else {}
     assert it.results == RESULTS | changed
     assert validate_messages(it.history) == []
-
-
-def test_unreadable_evidence_does_not_end_the_run(logged):
-    """The calls are unknown, and a WARNING names the error: of each search that failed."""
-    bare, value = broken("entry", saver=Failing())
-    it = patched(bare)
-    it.graph.checkpointer.down = True
-    it.run(value)
-    it.graph.checkpointer.down = False
-    warnings = [line for level, line in logged() if level == logging.WARNING]
-    assert len(warnings) == 2  # for dropped turns, and for the calls
-    assert all("the database is gone" in warning for warning in warnings)
-    assert it.read == {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2")}
 
 
 # --- marks that a client forges -----------------------------------------------------------------

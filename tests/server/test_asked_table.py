@@ -5,8 +5,8 @@
 
 import pytest
 
+from asked_table import SERVERS, turns
 from support.asked import STATES
-from support.asked_servers import SERVERS, turns
 from support.refused import PLACES
 
 

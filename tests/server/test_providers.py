@@ -13,6 +13,7 @@ from hypothesis import given
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.messages.ai import add_ai_message_chunks
 
+from damaged import DAMAGED, FIRST
 from kit import BARE, KINDS, Agent, above, model_node
 from langgraph_patch.history.forms.plain import portable_messages
 from langgraph_patch.history.patch import patch_messages, validate_messages
@@ -26,7 +27,6 @@ from langgraph_patch.streaming import (
     message_from_stream,
 )
 from support import wires
-from support.damaged import DAMAGED, FIRST
 from support.provider_server import (
     INTEGRATIONS,
     THINKING,

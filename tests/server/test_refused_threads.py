@@ -2,6 +2,7 @@
 
 import warnings
 from functools import partial
+from typing import Any
 
 import pytest
 from langchain.agents import create_agent
@@ -9,13 +10,28 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START
 
+from bound_table import CASES, turns
 from kit import Desk
 from langgraph_patch import with_patching
-from support.message_rules import CASES, calling_answer, reason, turns
 from support.provider_server import INTEGRATIONS, TURNS, WORDS, ProviderServer
-from support.refused import CONFIG, FOREIGN, PLACES, STATES, WAYS, RefusingModel, in_three_turns
+from support.refused import (
+    CLAUDE,
+    CONFIG,
+    FOREIGN,
+    FOUND,
+    PLACES,
+    SEARCH,
+    STATES,
+    TEXT,
+    THINKING,
+    WAYS,
+    RefusingModel,
+    call_block,
+    in_three_turns,
+    reasoning,
+)
 from support.streams import weather
-from support.wires import WIRES
+from support.wires import WIRES, reason
 
 DEAD = {
     "openai-chat": 8,
@@ -53,6 +69,32 @@ def test_every_state_on_every_wire(place, wire):
 
 
 # --- a thread that changes its model --------------------------------------------------------------
+
+
+def calling_answer(wire: str, number: int) -> AIMessage:
+    """A message in the form of a provider, with its reasoning, its own tools, and a call."""
+    call_id = f"call{number:05}"
+    call: Any = {"name": "mail", "args": {"to": "bob"}, "id": call_id, "type": "tool_call"}
+    block = {"type": "tool_use", "id": call_id, "name": "mail", "input": {"to": "bob"}}
+    item = {**call_block(f"fc_{number}", call_id), "name": "mail", "arguments": '{"to": "bob"}'}
+    bedrock = {"text": "hm", "signature": "c2ln"}
+    contents: dict[str, Any] = {
+        "openai-chat": "",
+        "openai-responses": [reasoning(number), item],
+        "anthropic": [THINKING, SEARCH, FOUND, TEXT, block],
+        "gemini": [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, TEXT],
+        "mistral": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, TEXT],
+        "bedrock": [{"type": "reasoning_content", "reasoning_content": bedrock}, TEXT, block],
+    }
+    providers = {
+        "openai-chat": {"model_provider": "openai"},
+        "openai-responses": {"model_provider": "openai"},
+        "anthropic": CLAUDE,
+        "gemini": {"model_provider": "google_genai"},
+        "mistral": {"model_provider": "mistralai"},
+        "bedrock": {"model_provider": "bedrock_converse"},
+    }
+    return AIMessage(contents[wire], tool_calls=[call], response_metadata=providers[wire])
 
 
 @pytest.mark.parametrize("place", [place for place in PLACES if place != "bare"])

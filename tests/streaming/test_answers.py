@@ -13,12 +13,10 @@ from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
-    HumanMessage,
     RemoveMessage,
     ToolMessage,
 )
 from langchain_core.tools import tool
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy
 from langgraph_supervisor import create_supervisor
@@ -91,42 +89,6 @@ def test_an_answer_without_a_last_chunk_passes_at_the_end_of_the_stream():
     assert answers(late, lambda turn: False if turn.ended else None) == []
 
 
-# --- failed attempts --------------------------------------------------------------------------
-
-
-@each_checker
-def test_models_side_by_side_in_one_task_are_no_failed_attempts(checker):
-    """However their chunks are mixed, every client has both answers in the end."""
-    parts = (("1", say("a")), ("2", say("x")), ("2", say("y")), ("1", say("b")))
-    stream = tokens("n:t", *parts, ("2", LAST), ("1", LAST))
-    assert sorted(left(answers(stream, checker))) == ["ab", "xy"]
-
-
-@each_checker
-def test_an_attempt_that_broke_off_is_no_answer(checker):
-    """Two failed attempts, then the answer; the same text of three tasks, or of none, stays."""
-    parts = (("1", say("So")), ("2", say("Sun")), ("3", say("Sunny")), ("3", LAST))
-
-    def shown(place: str) -> list[str]:
-        stream = [token(place.format(id_), id_, chunk) for id_, chunk in parts]
-        return sorted(left(answers(stream, checker)))
-
-    assert shown("n:t") == ["Sunny"]
-    assert shown("n:{}") == shown("n") == ["So", "Sun", "Sunny"]
-
-
-def test_held_text_is_delivered_before_the_error(io):
-    """What the model had written, but not its failed attempts, and no text before a call."""
-    error = ConnectionError("gone")
-    parts = (("0", say("Let me")), ("0", BEGUN), ("1", say("So")), ("2", say("Sun")))
-    stream = tokens("n:t", *parts)
-    shown = io.answers(Source([*stream, token("tools:2", "r", result("c9"))], error))
-    assert same([next(shown)], stream[-1:])
-    with pytest.raises(ConnectionError) as raised:
-        next(shown)
-    assert raised.value is error
-
-
 # --- tools and middleware ---------------------------------------------------------------------
 
 TURN = tokens("agent:1", ("1", BEGUN), ("1", LAST))
@@ -151,17 +113,6 @@ def test_what_models_write_inside_tools_is_no_answer(checker, node):
     reasons = [m[RETRACTED_KEY] for t, m in shown if isinstance(t, RemoveMessage)]
     assert reasons == ([] if node == "tools" else ["inside_tool"])
     assert left(answers(stream, checker, internal=True)) == ["inner", "deeper", "Yes."]
-
-
-def test_what_models_write_for_middleware_is_no_answer():
-    """LangChain marks it with `lc_source`; on request it is shown."""
-    source = {"lc_source": "summarization"}
-    stream = [
-        *(token("before_model:1", "1", chunk, **source) for chunk in (say("sum"), LAST)),
-        *tokens("model:2", ("2", say("Yes.")), ("2", LAST)),
-    ]
-    assert left(answers(stream)) == ["Yes."]
-    assert left(answers(stream, internal=True)) == ["sum", "Yes."]
 
 
 ENDS: dict[str, tuple[list[Any], list[str]]] = {
@@ -263,12 +214,6 @@ def test_the_report_of_a_server_that_the_run_failed(io):
         next(shown)
     every = list(io.answers(Source(items), other_modes=True))
     assert every == [items[0], text, report]
-
-
-def test_the_mode_of_a_server_that_repeats_the_text_is_a_clear_error():
-    """The error names the mode to ask for."""
-    with pytest.raises(StreamError, match=r"'messages/partial'. Ask for .*'messages-tuple'"):
-        answers([("messages/partial", [{"type": "ai", "content": "So"}])])
 
 
 LACKING = {
@@ -462,18 +407,3 @@ def test_a_failed_attempt_is_never_part_of_an_answer(io, name, shape):
         shown = list(io.answers(stream, checker=checker))
         assert left(shown) == SUNNY
         assert [m[RETRACTED_KEY] for t, m in shown if isinstance(t, RemoveMessage)] == expected
-
-
-def test_the_answer_of_a_repaired_turn():
-    """A repair writes tool messages; none of them is an answer, and they retract nothing."""
-    graph = create_agent(agent_model(), [weather], checkpointer=InMemorySaver())
-    graph = with_patching(graph, recover=False)
-    thread: Any = {"configurable": {"thread_id": "1"}}
-    opened = AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "c0"}], id="a1")
-    graph.update_state(thread, {"messages": [HumanMessage("hi", id="h"), opened]}, as_node="model")
-    stream = graph.stream({"messages": [HumanMessage("well?")]}, config=thread, **PLAIN)
-    shown = list(final_answers(stream, checker=live))
-    assert left(shown) == SUNNY
-    assert [m[RETRACTED_KEY] for _, m in shown if RETRACTED_KEY in m] == ["tool_call"]
-    results = [m for m in graph.get_state(thread).values["messages"] if isinstance(m, ToolMessage)]
-    assert [m.tool_call_id for m in results] == ["c0", "c1"]

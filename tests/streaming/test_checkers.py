@@ -85,14 +85,6 @@ def test_each_checker_decides_as_the_table_says_and_no_chunk_is_lost(name):
         assert not source.open
 
 
-def test_words_behind_a_call_do_not_count():
-    """Nor do they for a checker that never decides, which decides False at the end."""
-    turns: list[Turn] = []
-    assert split_stream([START, say("late"), think("late")], checker=turns.append)[0] is False
-    turn = turns[-1]
-    assert (turn.called, turn.spoke, turn.wrote, turn.ended) == (True, False, False, True)
-
-
 def test_a_decision_is_final_and_frees_the_chunks():
     """The checker is not asked again, and a caller that keeps a turn keeps no chunk alive."""
     turns: list[Turn] = []
@@ -207,23 +199,3 @@ def test_a_value_that_is_no_stream_is_a_clear_error(io, wrong):
             function(wrong)
         cut = repr(wrong) if len(repr(wrong)) <= 200 else f"{wrong!r:.199}…"
         assert str(raised.value) == f"Expected {expected}, got {cut}."
-
-
-def test_the_error_for_the_other_kind_of_stream_names_the_functions(io):
-    """One sentence for a sync stream, one for an async one, and what was not awaited."""
-
-    async def stream() -> Any:
-        yield START
-
-    async def later() -> None:
-        """A coroutine that is never awaited."""
-
-    coroutine = later()
-    other = iter([START]) if io.asynchronous else stream()
-    kind, a = ("a sync", "") if io.asynchronous else ("an async", "a")
-    for function, name in ((io.split, "split_stream"), (io.answers, "final_answers")):
-        with pytest.raises(StreamError, match=rf"> is {kind} stream: use {a}{name}\.$"):
-            function(other)
-        with pytest.raises(StreamError, match=r"got <coroutine .* Await the coroutine first\.$"):
-            function(coroutine)
-    coroutine.close()

@@ -13,7 +13,6 @@ from langgraph.graph import START
 from support.refused import CONFIG, PLACES, RefusingModel, requests
 
 BAD = {"type": "image", "base64": "YmFk", "mime_type": "image/png"}
-GOOD = {"type": "image", "base64": "Z29vZA==", "mime_type": "image/png"}
 _CALL: Any = {"name": "look", "args": {}, "id": "c1abcdefg", "type": "tool_call"}
 ASKED, CALLED = HumanMessage("Look.", id="h1"), AIMessage("", tool_calls=[_CALL], id="a1")
 SAID = AIMessage("I see.", id="a2")

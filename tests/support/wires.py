@@ -359,6 +359,50 @@ def _called_by_turn(sent: Payload, turns: list[Turn]) -> Iterator[Refusal]:
             yield Refusal("call-after-model", repr(turn.calls[0].name), ours=False)
 
 
+# Not ours: what a message may say, as `docs/pages/refused.md` has it with the sources.
+
+
+def _texts_say_something(sent: Payload, _turns: list[Turn]) -> Iterator[Refusal]:
+    """No text is blank, alone or as a block."""
+    texts = [message.get("content") for message in sent]
+    texts += [block.get("text") for message in sent for block in _blocks(message)]
+    if not all(text.strip() for text in texts if isinstance(text, str)):
+        yield Refusal("blank-text", "text content blocks must not be blank", ours=False)
+
+
+def _names_of_messages(sent: Payload, _turns: list[Turn]) -> Iterator[Refusal]:
+    """The name of who writes has no spaces and no brackets."""
+    for message in sent:
+        if not re.fullmatch(r"[^\s<|\\/>]*", message.get("name", "")):
+            yield Refusal("bad-author", f"{message['name']!r} does not match pattern", ours=False)
+
+
+def _items_stand_together(sent: Payload, _turns: list[Turn]) -> Iterator[Refusal]:
+    """No id of an item is twice; a call has its reasoning, a call of a computer its output."""
+    for item_id, count in Counter(item["id"] for item in sent if item.get("id")).items():
+        if count > 1:
+            yield Refusal("repeated-item", f"Duplicate item found with id {item_id}.", ours=False)
+    outputs = {item.get("call_id") for item in sent if item.get("type") == "computer_call_output"}
+    for index, item in enumerate(sent):
+        kinds = [str(each.get("type")) for each in sent[:index]]
+        while kinds and kinds[-1] == "function_call":
+            kinds.pop()
+        if str(item.get("id", "")).startswith("fc_") and kinds[-1:] != ["reasoning"]:
+            yield Refusal("no-reasoning", f"{item['id']!r} without its reasoning item", ours=False)
+        if item.get("type") == "computer_call" and item["call_id"] not in outputs:
+            yield Refusal("no-output", f"computer call {item['call_id']!r}", ours=False)
+
+
+def _thinking_is_signed(sent: Payload, _turns: list[Turn]) -> Iterator[Refusal]:
+    """A `thinking` block has a signature, and is not the last one."""
+    for message in sent:
+        blocks = _blocks(message)
+        if any(b["type"] == "thinking" and not b.get("signature") for b in blocks):
+            yield Refusal("no-signature", "thinking.signature: Field required", ours=False)
+        if message["role"] == "assistant" and blocks and "thinking" in blocks[-1]["type"]:
+            yield Refusal("thinking-last", "the final block cannot be `thinking`", ours=False)
+
+
 _NAME = "[a-zA-Z0-9_-]{1,64}"
 _CLAUDES_CONTENT = (
     *("text", "image", "document", "search_result", "thinking", "redacted_thinking"),
@@ -410,11 +454,34 @@ _RULES: dict[str, tuple[Callable[[Payload], list[Turn]], tuple[Rule, ...]]] = {
 }
 
 
+_OF_STATES: dict[str, tuple[Rule, ...]] = {
+    "openai-chat": (_names_of_messages,),
+    "openai-responses": (_items_stand_together,),
+    "anthropic": (_texts_say_something, _thinking_is_signed),
+    "bedrock": (_texts_say_something,),
+}
+"""What the models that reason refuse besides, and those that take no blank text."""
+
+
 def broken_rules(wire: str, sent: Payload) -> list[Refusal]:
     """Every rule of the wire's provider which this payload breaks."""
     read, rules = _RULES[wire]
     turns = read(sent)
     return [refusal for rule in rules for refusal in rule(sent, turns)]
+
+
+def reason(wire: str, messages: Sequence[Any]) -> str | None:
+    """Why the provider refuses these messages; None if it does not.
+
+    Raises:
+        Exception: What the integration raises, if it cannot build the request.
+    """
+    sent = payload(wire, messages)
+    found = [
+        *broken_rules(wire, sent),
+        *(r for rule in _OF_STATES.get(wire, ()) for r in rule(sent, [])),
+    ]
+    return "; ".join(map(str, found)) or None
 
 
 def refusals(wire: str, messages: Sequence[Any], *, ours_only: bool = True) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -75,20 +74,6 @@ def test_a_patched_graph_goes_on(name: str, kind: str, *, asynchronous: bool):
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_a_bare_graph_does_not(name: str):
-    """The next message is refused, or a tool has run with arguments that no model wrote."""
-    it = broken(name, BARE["hand_built"])
-    if name == "cut":
-        assert it.desk.did == {"mail bo": 1}
-        return
-    status = 400 if name == "refuse" else None
-    for _ in range(2):
-        with pytest.raises(RefusedError) as raised:
-            it.say("never mind")
-        assert raised.value.status_code == status
-
-
-@pytest.mark.parametrize("name", BREAKS)
 def test_what_does_not_happen_is_an_error(name: str):
     """A test that breaks nothing shows nothing."""
     it = Agent(BARE["hand_built"])
@@ -113,29 +98,7 @@ def test_what_else_goes_wrong_is_raised():
         pass
 
 
-def test_what_a_killed_process_does_later_is_not_stored():
-    """Its checkpointer is as before when the process is another one."""
-    it = broken("kill", BARE["create_agent"])
-    saver = it.graph.checkpointer
-    assert {"put", "aput", "put_writes", "aput_writes"}.isdisjoint(vars(saver))
-    saved = saver.get_tuple(it.config)
-    assert saved.checkpoint["channel_values"]["messages"][-1].tool_calls
-    assert all(channel != "__error__" for _, channel, _ in saved.pending_writes)
-
-
 # --- the model -------------------------------------------------------------------------------
-
-
-def test_a_script_has_many_forms():
-    """Messages, texts, streams and functions; each history that was read is kept."""
-    chunk = AIMessage("lazy").model_copy()
-    model = StrictModel("Hello.", chunk, lambda read: f"{len(read)} read", refuses=lambda _: None)
-    answers = [model.invoke([HumanMessage("?")] * number).text for number in (1, 2, 3, 4)]
-    assert answers == ["Hello.", "lazy", "3 read", "done"]
-    assert [len(each) for each in model.seen] == [1, 2, 3, 4]
-    assert asyncio.run(StrictModel("Hi.").ainvoke("?")).text == "Hi."
-    bound = StrictModel().bind_tools([{"name": "t", "description": "", "parameters": {}}])
-    assert bound.kwargs["tools"][0]["function"]["name"] == "t"
 
 
 REFUSED = {

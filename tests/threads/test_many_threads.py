@@ -1,26 +1,17 @@
 """Many threads: listed in pages while they are read, and shared by processes."""
 
 import json
-import shlex
-import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch import open_database, scan_threads
-from langgraph_patch._langgraph.address import Address, is_in
-from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.errors import OptionError
 from langgraph_patch.threads.read import Selection, selected_addresses
-from langgraph_patch.threads.stores import tables
-from langgraph_patch.threads.undo import find_repairs
-from support.databases import execute
 from support.stored_threads import stored
-from support.thread_laws import fill
 
 
 def listed(saver, **options):
@@ -28,72 +19,7 @@ def listed(saver, **options):
     return [*selected_addresses(saver, Selection(**options))]
 
 
-# --- pages -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 79, 80, 81])
-def test_a_page_may_end_anywhere(size, path, saver, monkeypatch):
-    """Inside of a thread, at a key that sorts oddly or is no text, and at the very end."""
-    wanted = fill(saver)
-    for key in ("CAST(x'74ff' AS TEXT), ''", "x'00ff', ''", "'a', x'00'"):
-        rest = "checkpoint_id, type, checkpoint, metadata"
-        source = "checkpoints WHERE thread_id = 'a' AND checkpoint_ns = ''"
-        into = f"INSERT INTO checkpoints (thread_id, checkpoint_ns, {rest})"
-        execute(path, f"{into} SELECT {key}, {rest} FROM {source}")  # noqa: S608 - our names
-    whole = listed(saver)
-    odd = [Address("t\udcff"), Address("\x00\udcff"), Address("a", "\x00")]
-    assert sorted(whole, key=repr) == sorted([*wanted, *odd], key=repr)
-    monkeypatch.setattr(tables, "_PAGE", size)
-    assert listed(saver) == whole
-    names = sorted({address.thread_id for address in wanted})
-    assert listed(saver, thread_ids=names) == [a for a in sorted(whole) if a.thread_id in names]
-
-
-def test_a_scan_stops_the_listing_where_it_stops(saver, monkeypatch):
-    """The first report needs one page, and `--limit` or Ctrl-C no more than what was read."""
-    fill(saver)
-    monkeypatch.setattr(tables, "_PAGE", 2)
-    statements = []
-    saver.conn.set_trace_callback(statements.append)
-    reports = scan_threads(saver)
-    for _ in range(3):
-        next(reports)
-    pages = [each for each in statements if "DISTINCT" in each]
-    assert len(pages) == 2
-
-
-def test_threads_that_appear_and_go_during_a_scan(saver, monkeypatch):
-    """Each thread that was there all the time is reported on once; one that goes is a line."""
-    for name in "bdf":
-        stored("abandoned", saver=saver, thread_id=name)
-    monkeypatch.setattr(tables, "_PAGE", 1)
-    found = []
-    for report in scan_threads(saver):
-        found.append((report.thread_id, report.status))
-        if report.thread_id == "b":
-            stored("abandoned", saver=saver, thread_id="a")
-            stored("abandoned", saver=saver, thread_id="c")
-            saver.delete_thread("d")
-    assert found == [("b", "damaged"), ("c", "damaged"), ("f", "damaged")]
-
-
 # --- ids ------------------------------------------------------------------------------------------
-
-
-def test_a_named_thread_that_is_gone(saver):
-    """An error before anything is read; a line of its own where ids may be old."""
-    for name in "bd":
-        stored("abandoned", saver=saver, thread_id=name)
-    with pytest.raises(ThreadError, match="There is no thread 'c'"):
-        next(scan_threads(saver, thread_ids=["b", "c"]))
-    for name in ("c", "\udcff", "\x00"):
-        addresses = listed(saver, thread_ids=["b", name, "d"], may_be_gone=True)
-        assert sorted({a.thread_id for a in addresses}) == sorted(["b", name, "d"])
-    undone = find_repairs(saver, Selection(["b", "c"], may_be_gone=True))
-    assert [(a.thread_id, plan.outcome) for a, plan in undone] == [
-        ("b", "refused"),
-        ("c", "refused"),
-    ]
 
 
 def test_ids_on_the_input_may_be_old(path, saver, cli, monkeypatch):
@@ -113,59 +39,7 @@ def test_ids_on_the_input_may_be_old(path, saver, cli, monkeypatch):
     assert cli("scan", path, "b", "c")[0] == 2
 
 
-def test_the_pipe_of_the_documentation(path, saver, tmp_path):
-    """`xargs` puts ids behind the options."""
-    for name in ("b 1", "d"):
-        stored("abandoned", saver=saver, thread_id=name)
-    (tmp_path / "ids").write_text("b 1\nd\n")
-    program = f"{sys.executable} -m langgraph_patch"
-    command = (
-        f"xargs -d '\\n' {program} repair {shlex.quote(str(path))} --apply --yes --min-age 0 "
-        f"< {shlex.quote(str(tmp_path / 'ids'))}"
-    )
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602 - our own pipe
-    assert (done.returncode, done.stdout.count("repaired")) == (0, 2), done
-    assert [report.status for report in scan_threads(saver)] == ["healthy", "healthy"]
-
-
-@pytest.mark.parametrize(
-    "arguments", [("scan", "{}", "--nope", "b"), ("show", "{}", "b", "--all", "c"), ("demo", "x")]
-)
-def test_what_is_no_id_is_still_an_error(arguments, path, saver, cli):
-    """Only ids of threads may follow an option."""
-    stored("abandoned", saver=saver)
-    code, _, err = cli(*(each.format(path) for each in arguments))
-    assert (code, "unrecognized arguments" in err) == (2, True)
-
-
 # --- shares -----------------------------------------------------------------------------------
-
-
-@given(st.text(), st.integers(1, 20))
-def test_each_thread_is_in_one_share(thread_id, count):
-    """Whatever its id is."""
-    assert [is_in((number, count), thread_id) for number in range(1, count + 1)].count(True) == 1
-    assert is_in(None, thread_id)
-
-
-def test_a_share_is_always_the_same():
-    """In each process and version: these never change."""
-    names = [str(number) for number in range(12)]
-    shares = [[name for name in names if is_in((n, 3), name)] for n in (1, 2, 3)]
-    assert shares == [["1", "3", "8", "11"], ["5"], ["0", "2", "4", "6", "7", "9", "10"]]
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_shares_are_the_whole(kind, saver):
-    """All of them together list each history once; named threads too."""
-    own = InMemorySaver() if kind == "memory" else saver
-    wanted = fill(own)
-    shares = [listed(own, shard=(number, 4)) for number in (1, 2, 3, 4)]
-    assert all(shares)
-    assert sorted(a for share in shares for a in share) == wanted
-    names = ["a", "b", "co-op"]
-    named = [listed(own, thread_ids=names, shard=(n, 2)) for n in (1, 2)]
-    assert sorted(a for share in named for a in share) == listed(own, thread_ids=names)
 
 
 @pytest.mark.parametrize(

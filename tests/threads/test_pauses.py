@@ -36,7 +36,6 @@ from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.read import StoredHistory
 from support import placeholder_texts as texts
 from support.databases import open_saver
-from support.paths import PAGES
 from support.stored_threads import stateful_child
 from support.thread_laws import check_same_judgement
 
@@ -274,21 +273,6 @@ def test_a_pause_is_told_as_it_is(way: str, place: str, tmp_path: Path):
             assert "answer it" not in f"{report} {repaired}"
 
 
-def test_the_page_has_ways():
-    """With the status and the cause of this table; those that differ in nothing else share one."""
-    lines = PAGES["causes"].read_text("utf-8").partition("| what happened |")[2].splitlines()[2:]
-    cells = [
-        [cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if "|" in line
-    ]
-    page = {row[0]: (row[1] != "no", *row[2:4]) for row in cells}
-    own = {
-        way: (bool(shown), f"`{status}`", f"`{causes[0]}`" if causes else "")
-        for way, (_, shown, status, causes) in WAYS.items()
-    }
-    assert page.items() <= own.items()
-    assert {each[1:] for each in page.values()} == {each[1:] for each in own.values()}
-
-
 def test_what_helps_behind_an_answer():
     """`invoke(None)` goes on with the stored one; only of a hook can it be asked for again."""
     [report] = scan_threads(plain(InMemorySaver()).graph.checkpointer)
@@ -381,20 +365,6 @@ def test_a_thread_that_no_graph_fits_waits():
     changed: Any = {**saved.checkpoint, "channel_values": odd, "channel_versions": versions}
     stored = StoredHistory(saver, saved._replace(checkpoint=changed), "messages")
     assert (stored.answered(), [*stored.interrupts().values()]) == ({}, ["pay 5?"])
-
-
-def test_a_task_that_went_on_has_no_stored_answer_left():
-    """It failed behind an answer, was run again and is done, beside one that waits."""
-    case = Case(InMemorySaver(), agent, 5, 6).by_id(fails=True).answer(None)
-    [report] = scan_threads(case.graph.checkpointer)
-    assert (report.asks, report.reason, case.bank.paid) == (("pay 6?",), None, [5])
-
-
-def test_a_hook_that_was_asked_again_takes_the_right_answer():
-    """What the scan advises works, and the call runs once."""
-    case = asked_again(InMemorySaver())
-    case.answer(Command(resume={"decisions": [{"type": "approve"}]}))
-    assert (case.bank.paid, case.results) == ([5], {"c1": "booked 5"})
 
 
 MIDDLE = [PatchToolCallsMiddleware()]

@@ -1,41 +1,34 @@
 """Threads in a checkpointer: repaired, left as they are, and never harmed by other writers."""
 
 import asyncio
-import copy
 import operator
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
-from threading import Thread
 from typing import Annotated
 
 import pytest
-from langchain.messages import AIMessage, HumanMessage, ToolMessage
+from langchain.messages import AIMessage, HumanMessage
 from langchain_core.messages import RemoveMessage
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import interrupt
 
-from kit import BARE, Agent, calls, lines
-from langgraph_patch import is_placeholder, validate_messages, with_patching
+from kit import calls
+from langgraph_patch import validate_messages
 from langgraph_patch._langgraph.storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
-from langgraph_patch.evidence import recover
 from langgraph_patch.threads import (
     ThreadReport,
-    open_database,
     repair_thread,
     scan_threads,
     undo_repair,
 )
-from langgraph_patch.threads.read import StoredHistory
 from support.databases import rows_of
 from support.stored_threads import (
     ENDED,
-    MAIL,
     UNKNOWN,
     WIRE,
     Faults,
@@ -48,8 +41,6 @@ from support.stored_threads import (
 )
 from support.thread_laws import (
     CASES,
-    ODD_CALLS,
-    check_odd_call,
     check_other_writer,
     check_pause,
     check_repair,
@@ -90,52 +81,6 @@ def test_a_repair_is_one_checkpoint_and_the_thread_goes_on(case, path, saver):
     check_repair(path, saver, case)
 
 
-@pytest.mark.parametrize("kind", ["agent", "hand_built"])
-@pytest.mark.parametrize("way", ["paused", "failed", "killed", "limited"])
-def test_langgraph_applies_what_finished_tasks_wrote_in_the_same_way(kind, way):
-    """A canary: `update_state(None, as_node=END)` of the application's graph, on a copy."""
-    saver = InMemorySaver()
-    graph = stored(way, kind, saver=saver).graph
-    graph.checkpointer = copy.deepcopy(saver)
-    graph.update_state(thread(), None, as_node=END)
-    applied = graph.get_state(thread()).values["messages"]
-    graph.checkpointer = saver
-    repaired(saver, **ABANDON)
-    messages = graph.get_state(thread()).values["messages"]
-    assert lines([m for m in messages if not is_placeholder(m)]) == lines(applied)
-    assert graph.get_state(thread()).next == ()
-
-
-def test_a_class_of_another_conversation_refuses_no_repair(path, saver, monkeypatch):
-    """That is loaded at the same time, in another thread of the process."""
-    stored("abandoned", saver=saver)
-    changed(saver, channel_values={"who": Who("bob")}, channel_versions={"who": "1"})
-    stored("abandoned", saver=saver, thread_id="2")
-    newest = StoredHistory.newest.__func__
-
-    def meanwhile(cls, saver, *rest):
-        other = Thread(target=saver.get_tuple, args=[thread()])
-        other.start()
-        other.join()
-        return newest(cls, saver, *rest)
-
-    monkeypatch.setattr(StoredHistory, "newest", classmethod(meanwhile))
-    with open_database(path, write=True) as opened:
-        assert repaired(opened)[0] == "refused"
-        assert repaired(opened, thread("2"))[0] == "repaired"
-
-
-def test_what_another_application_keeps_in_the_thread_stays(saver):
-    """A repair keeps the values of all state keys."""
-    stored("abandoned", saver=saver)
-    kept = {"notes": ["a", "b"], "count": 7}
-    changed(saver, channel_values={**kept, "branch:to:gone": None}, channel_versions=kept)
-    assert repaired(saver, on_pause="abandon")[0] == "repaired"
-    after = saver.get_tuple(thread()).checkpoint["channel_values"]
-    assert {key: after.get(key) for key in kept} == kept
-    assert "branch:to:gone" not in after
-
-
 def changed(saver, *, metadata=None, **values):
     """Store the newest checkpoint once more, alone, with other values; mappings are added to."""
     saved = saver.get_tuple(thread())
@@ -149,14 +94,6 @@ def changed(saver, *, metadata=None, **values):
     config = saver.put(thread(checkpoint_ns=""), checkpoint, metadata or saved.metadata, versions)
     for task, channel, value in saved.pending_writes:
         saver.put_writes(config, [(channel, value)], task)
-
-
-@pytest.mark.parametrize("shape", ODD_CALLS)
-def test_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypatch):
-    """In each shape that a scan reports, in SQLite and in memory."""
-    monkeypatch.setattr(recover, "_PATIENCE", 0)  # no result is being written
-    check_odd_call(saver, shape, lambda: rows_of(path), "1")
-    check_odd_call(InMemorySaver(), shape, lambda: None, "1")
 
 
 # --- pauses --------------------------------------------------------------------------------
@@ -188,28 +125,6 @@ def test_an_abandoned_pause_keeps_what_has_just_finished(kind, expected, saver):
     assert results(made.history) == expected
 
 
-def test_a_pause_with_nothing_to_repair_is_not_abandoned(saver):
-    """The next message ends it anyway, and that is what the repair says."""
-    builder = StateGraph(MessagesState).add_node("ask", lambda _: interrupt("sure?"))
-    graph = builder.add_edge(START, "ask").compile(checkpointer=saver)
-    graph.invoke({"messages": [HumanMessage("go")]}, thread())
-    assert repaired(saver)[1].endswith("or abandon the pause")
-    outcome, reason = repaired(saver, **ABANDON)
-    assert (outcome, "the next message ends the pause" in reason) == ("paused", True)
-
-
-def test_what_may_be_a_breakpoint_is_a_pause(path, saver):
-    """No interrupt is recorded, and only the graph shows it; a recorded error excludes it."""
-    made = stored("limited", "hand_built", saver)
-    changed(saver, ts="2020-01-01T00:00:00+00:00")
-    found = check_unchanged(path, lambda: repaired(saver))
-    assert (found[0], "waits at a breakpoint" in found[1]) == ("paused", True)
-    assert repaired(saver, **ABANDON)[0] == "repaired"
-    assert made.graph.get_state(thread()).next == ()
-    stored("failed", "hand_built", saver, "2")
-    assert repaired(saver, thread("2"))[0] == "repaired"
-
-
 # --- options -------------------------------------------------------------------------------
 
 
@@ -236,22 +151,6 @@ def test_a_young_thread_may_have_a_tool_running(path, saver):
         repair = repair_thread(saver, thread())
         assert repair.outcome == outcome
         assert ("one clock is wrong" in str(repair)) == ("2999" in ts)
-
-
-def test_the_options_of_a_patch_reach_it(saver):
-    """`placeholder`, `recover` and `reconcile`; what a function of the caller raises comes out."""
-    stored("abandoned", saver=saver)
-
-    def planned(**options):
-        repair = repair_thread(saver, thread(), min_age=0, dry_run=True, **options)
-        return results(repair.patch.messages)
-
-    assert planned(placeholder="gone") == ["sent to bob", "gone"]
-    assert planned(recover=False) == [UNKNOWN.format("mail", "c1"), UNKNOWN.format("wire", "c2")]
-    paid = planned(reconcile={"wire": lambda call: f"{call.tool_call_id} paid"})
-    assert paid == ["sent to bob", "c2 paid"]
-    with pytest.raises(KeyError, match="wire"):
-        planned(placeholder=lambda call: {}[call.name])
 
 
 def test_a_checkpoint_id_says_what_is_expected(saver):
@@ -398,96 +297,6 @@ def test_checkpoint_ids_that_are_not_langgraphs(path, saver):
         changed(saver, id=other)
         outcome, reason = check_unchanged(path, lambda: repaired(saver))
         assert (outcome, f"{other!r}, is none of LangGraph's" in reason) == ("refused", True)
-
-
-@pytest.mark.parametrize("name", ["branch:model:decide:tools", "start:tools", "tools"])
-def test_a_thread_of_an_old_langgraph_starts_nothing_after_its_repair(name, saver):
-    """Before 0.3 other channels started the nodes; LangGraph reads them as today's."""
-    made = stored("failed", "hand_built", saver)
-    saved = saver.get_tuple(thread())
-    values = {k: v for k, v in saved.checkpoint["channel_values"].items() if k == "messages"}
-    versions = {k: v for k, v in saved.checkpoint["channel_versions"].items() if ":" not in k}
-    saver.delete_thread("1")
-    old = {**saved.checkpoint, "v": 1, "channel_values": {**values, name: "model"}}
-    old["versions_seen"] = {"model": {}, "tools": {}}
-    old["channel_versions"] = {**versions, name: max(versions.values())}
-    saver.put(thread(checkpoint_ns=""), old, saved.metadata, old["channel_versions"])
-    assert made.graph.get_state(thread()).next != ()
-    assert repaired(saver, on_pause="abandon")[0] == "repaired"
-    assert made.graph.get_state(thread()).next == ()
-    assert results(made.history) == [UNKNOWN.format("mail", "c1"), UNKNOWN.format("boom", "c2")]
-
-
-def test_a_join_that_waits_starts_nothing(saver):
-    """Its channel always has a value: none of its nodes, or some that ran."""
-    builder = StateGraph(MessagesState).add_edge(START, "model")
-    messages = [HumanMessage("go"), calls(MAIL), HumanMessage("never mind")]
-    builder.add_node("model", lambda _: {"messages": messages})
-    for name in ("one", "two", "both"):
-        builder.add_node(name, lambda _: {})
-    builder.add_edge("model", "one").add_edge("model", "two").add_edge(["one", "two"], "both")
-    graph = builder.compile(checkpointer=saver)
-    graph.invoke({"messages": []}, thread())
-    assert saver.get_tuple(thread()).checkpoint["channel_values"]["join:one+two:both"] == set()
-    changed(saver, channel_values={"join:one+two:both": {"one"}})
-    assert repaired(saver)[0] == "repaired"
-    after = saver.get_tuple(thread()).checkpoint["channel_values"]
-    assert after["join:one+two:both"] == {"one"}
-    assert [m.type for m in after["messages"]] == ["human", "ai", "tool", "human"]
-
-
-@pytest.mark.parametrize("node", ["a|b", "__end__", ""])
-def test_names_that_no_graph_has_change_nothing(node, path, saver):
-    """A row that LangGraph did not write is refused, or repaired; nothing else is raised."""
-    stored("abandoned", saver=saver)
-    changed(saver, versions_seen={node: {}})
-    before = rows_of(path)
-    outcome, reason = repaired(saver, on_pause="abandon")
-    if outcome != "repaired":
-        assert (outcome, "no graph fits it" in reason) == ("refused", True)
-        assert rows_of(path) == before
-
-
-# --- final placeholders ----------------------------------------------------------------------
-
-
-def test_a_final_placeholder_gives_way_to_what_states_more(saver):
-    """The tool of a pause that was answered elsewhere ended after two searches.
-
-    A scan does not search for it once more; a repair of the thread does.
-    """
-    made = Agent("create_agent", calls(MAIL, WIRE), saver=saver)
-    made.say("go")
-    paused = saver.get_tuple(thread())
-    for text in ("never mind", "hello?", "well"):
-        made.say(text)
-    assert [str(report) for report in scan_threads(saver)] == ["'1': healthy"]
-    [task] = {task for task, channel, _ in paused.pending_writes if channel == "__interrupt__"}
-    result = ToolMessage("wired after all", tool_call_id="c2", name="wire")
-    saver.put_writes(paused.config, [("messages", [result])], task)
-    expected = "'1': repaired - recovered 'wire' 'c2'"
-    assert [str(r) for r in scan_threads(saver)] == ["'1': healthy"]
-    assert str(repair_thread(saver, thread(), min_age=0)) == expected
-    made.say("and now?")
-    assert made.read == {"c1": "sent to bob", "c2": "wired after all"}
-
-
-@pytest.mark.parametrize(("recover", "is_searched"), [(True, False), (False, True)])
-def test_a_scan_searches_again_only_where_nothing_is_known(saver, recover, is_searched):
-    """Behind a placeholder that states a cause no older checkpoint is read."""
-    build = lambda model, tools, saver: with_patching(
-        BARE["create_agent"](model, tools, saver), recover=recover
-    )
-    made = Agent(build, calls(MAIL, WIRE), saver=saver)
-    made.say("go")
-    for text in ("never mind", "hello?", "well"):
-        made.say(text)
-    read, get = [], saver.get_tuple
-    saver.get_tuple = lambda config: read.append(config) or get(config)
-    assert [report.status for report in scan_threads(saver)] == [
-        "damaged" if is_searched else "healthy"
-    ]
-    assert (len(read) > 1) is is_searched
 
 
 # --- subgraphs -----------------------------------------------------------------------------

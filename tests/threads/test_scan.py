@@ -6,47 +6,23 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
-from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
-from kit import Agent, above, calls
 from langgraph_patch import validate_messages
 from langgraph_patch.errors import GraphError, OptionError, ThreadError, is_interrupt
 from langgraph_patch.threads import repair_thread, scan_threads
-from support.databases import execute, rows_of
+from support.databases import execute
 from support.stored_threads import (
-    MAIL,
-    WIRE,
     FaultError,
     Faults,
     Foreign,
     each_fault,
-    result_of,
     scanned,
     stored,
     thread,
-    write,
 )
 from support.strategies import anything, fewer, histories
-
-
-def test_each_thread_has_its_status(path, saver):
-    """With the count of messages, the defects, and what is asked. Nothing is written."""
-    for way in ("healthy", "paused", "abandoned"):
-        stored(way, saver=saver, thread_id=way)
-    before = rows_of(path)
-    abandoned, healthy, paused = scan_threads(saver)
-    assert rows_of(path) == before
-    for report, status, count in ((abandoned, "damaged", 3), (healthy, "healthy", 4)):
-        assert (report.status, report.messages, report.asks) == (status, count, ())
-    assert (paused.status, paused.messages, paused.asks) == ("paused", 2, ("wire 5?",))
-    assert [(d.defect, d.index) for d in abandoned.defects] == [("dangling", 1), ("dangling", 1)]
-    assert healthy.checkpoint_id == saver.get_tuple(thread("healthy")).checkpoint["id"]
-    assert 0 < healthy.age < 60
-    assert (healthy.defects, healthy.patch, paused.defects, paused.patch) == ((), None, (), None)
-    assert not any(r.repaired or r.reason for r in (abandoned, healthy, paused))
 
 
 def test_reports_and_repairs_are_json_and_notebooks_show_them(saver):
@@ -59,31 +35,6 @@ def test_reports_and_repairs_are_json_and_notebooks_show_them(saver):
         shown = json.loads(json.dumps(each.to_dict()))
         assert "sent to bob" in [message["content"] for message in shown["patch"]["messages"]]
         assert "sent to bob" in each._repr_html_()
-
-
-def test_a_paused_thread_that_is_damaged_too_says_so(saver):
-    """Old damage under a pause is named; the pause itself is no damage."""
-    made = stored("new", saver=saver)
-    write(made, [HumanMessage("h0"), calls(MAIL), ToolMessage("?", tool_call_id="c9")])
-    write(made, [HumanMessage("h1"), calls(WIRE, first=2)], "model")
-    made.run(None)
-    [report] = scan_threads(saver)
-    assert (report.status, [d.tool_call_id for d in report.defects]) == ("paused", ["c1", "c9"])
-    assert str(report) == "'1': paused - 1 dangling, 1 orphan"
-
-
-def test_a_namespace_of_one_run_is_left_out(saver):
-    """It is never read again. What it asks is told of the graph above."""
-
-    def node(model, tools, saver):
-        return above(create_agent(model, tools)).compile(checkpointer=saver)
-
-    made = Agent(node, calls(MAIL, ("wire", {})), saver=saver)
-    made.say("go")
-    found = [(r.namespace, r.status, r.asks) for r in scan_threads(saver)]
-    assert found == [("", "paused", ("wire 0?",))]
-    made.say("never mind")
-    assert scanned(saver) == [("1", "healthy")]
 
 
 # --- which threads ---------------------------------------------------------------------------
@@ -125,33 +76,6 @@ def test_what_is_invalid_is_refused_at_once(saver):
 NO_TEXT = "a value of it cannot be loaded (OperationalError: Could not decode to UTF-8"
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ("UPDATE checkpoints SET checkpoint = x'c1c1'", "a value of it cannot be loaded ("),
-        ("UPDATE checkpoints SET metadata = CAST(x'ff' AS TEXT)", NO_TEXT),
-        ("UPDATE checkpoints SET type = CAST(x'ff' AS TEXT)", NO_TEXT),
-        (
-            "DELETE FROM checkpoints",
-            "there is no such thread: deleted, or spelled otherwise",
-        ),
-    ],
-)
-def test_a_thread_that_cannot_be_read_never_stops_a_scan(change, reason, path, saver):
-    """It is a report with the reason; the others are looked at. Here the rows change meanwhile."""
-    for name in ("t1", "t2", "t3"):
-        stored("abandoned", saver=saver, thread_id=name)
-    reports = []
-    for report in scan_threads(saver):
-        if not reports:
-            execute(path, f"{change} WHERE thread_id = 't2'")
-        reports.append(report)
-    assert [r.status for r in reports] == ["damaged", "unreadable", "damaged"]
-    assert reason in reports[1].reason
-    assert (reports[1].checkpoint_id, reports[1].age, reports[1].messages) == (None, None, None)
-    assert str(reports[1]).startswith("'t2': unreadable - ")
-
-
 def test_an_id_that_is_no_text(path, saver):
     """SQLite keeps any bytes, as text that is not UTF-8 and as bytes: one thread's matter."""
     stored("abandoned", saver=saver, thread_id="t1")
@@ -165,18 +89,6 @@ def test_an_id_that_is_no_text(path, saver):
     assert [*odd] == [("t\udcff", ""), ("\x00\udcff", ""), ("t1", "\x00")]
     assert {r.status for r in odd.values()} == {"unreadable"}
     assert "UnicodeEncodeError" in odd["t\udcff", ""].reason
-
-
-def test_evidence_that_cannot_be_read(path, saver):
-    """If only an older row is broken, the damage is reported, and that causes are unknown."""
-    stored("abandoned", saver=saver)
-    newest = saver.get_tuple(thread()).checkpoint["id"]
-    torn = "UPDATE checkpoints SET checkpoint = x'c1' WHERE checkpoint_id < ?"
-    execute(path, (torn, (newest,)))
-    [report] = scan_threads(saver)
-    assert (report.status, {c.cause for c in report.patch.changes}) == ("damaged", {"unknown"})
-    assert report.reason.startswith("its older checkpoints cannot be read: a value of it cannot be")
-    assert str(report).endswith(f"(unknown); {report.reason}")
 
 
 @pytest.mark.parametrize("named", [None, ["1"]])
@@ -198,17 +110,6 @@ def test_ctrl_c_ends_a_scan_also_as_the_cause_of_another_error(named, monkeypatc
         except (KeyboardInterrupt, ValueError) as error:
             found = is_interrupt(error)
         assert found == (saver.faults.failed or ["damaged"])
-
-
-def test_a_fault_in_a_scan():
-    """An error or the report names it; a damaged thread is never called healthy."""
-    for saver in each_fault(stored("abandoned").graph.checkpointer):
-        found = result_of(lambda: [*scan_threads(saver)])  # noqa: B023 - called at once
-        if isinstance(found, Exception):
-            continue
-        [report] = found
-        assert report.status != "healthy"
-        assert ("FaultError" in (report.reason or "")) == saver.faults.failed
 
 
 @fewer(10)

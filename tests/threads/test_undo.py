@@ -5,8 +5,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
-from langgraph_patch.threads.read import Selection
-from langgraph_patch.threads.undo import find_repairs
 from support.databases import rows_of
 from support.stored_threads import Foreign, lines, scanned, stored, thread
 
@@ -45,20 +43,6 @@ def test_a_thread_that_has_moved_on_keeps_its_repair(path, saver):
     with pytest.raises(ThreadError, match=NOT_REPAIRED):
         undo_repair(saver, thread())
     assert lines(made.history)[-2:] == ["human: next", "ai: done"]
-
-
-def test_a_mark_that_was_passed_on_is_no_repair(path, saver):
-    """`update_state` stores the metadata of its config: a real message is not deleted."""
-    made = stored("abandoned", saver=saver)
-    repair_thread(saver, thread(), min_age=0)
-    config = {**thread(), "metadata": {"langgraph_patch": "repair"}}
-    made.graph.update_state(config, {"messages": [("human", "real")]}, as_node="__start__")
-    assert saver.get_tuple(thread()).metadata["langgraph_patch"] == "repair"
-    before = rows_of(path)
-    with pytest.raises(ThreadError, match=NOT_REPAIRED):
-        undo_repair(saver, thread())
-    assert (rows_of(path), [*find_repairs(saver, Selection())]) == (before, [])
-    assert [report.repaired for report in scan_threads(saver)] == [False]
 
 
 @pytest.mark.parametrize("make", [Foreign, InMemorySaver])

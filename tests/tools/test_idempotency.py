@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
-from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode, ToolRuntime
 from langgraph.types import Command, RetryPolicy, interrupt
 
-from kit import StrictModel, calls, loop, send_each
+from kit import StrictModel, calls, loop
 from langgraph_patch import idempotency_key
 from langgraph_patch.errors import GraphError, OptionError
 
@@ -77,43 +75,6 @@ def node(tools: Tools, message: AIMessage, **settings: Any) -> Any:
     return builder.compile(checkpointer=InMemorySaver())
 
 
-@pytest.mark.parametrize("name", ["mail", "wire"])
-async def test_the_key_is_the_same_after_a_resume(name):
-    """Each start of the tool has the key of the first one, sync and async."""
-    tools = Tools()
-    model, saver = StrictModel(script=[call(name)]), InMemorySaver()
-    graph = create_agent(model, tools.all(), checkpointer=saver)
-    graph.invoke(GO, thread())
-    await graph.ainvoke(None, thread())
-    graph.invoke(YES, thread())
-    assert len(tools.keys) == 3
-    assert len(set(tools.keys)) == 1
-
-
-def test_the_key_does_not_depend_on_the_task():
-    """After a retry, an update or a restart, and with a task for each call, it is the same."""
-    tools = Tools(failures=1)
-    graph = node(tools, call("wire"))
-    graph.invoke(GO, thread())
-    graph.update_state(thread(), {"flag": True})
-    graph.invoke(YES, thread())
-    node(tools, call("wire"), router=send_each).invoke(GO, thread())
-    assert len(tools.keys) == 4
-    assert len(set(tools.keys)) == 1
-
-
-def test_each_call_has_its_key():
-    """Two tools with the same call have one key; another call has another."""
-    tools = Tools()
-    for message in (call("mail"), call("wire"), call("wire", 2), call("wire", id="a2")):
-        node(tools, message).invoke(GO, thread())
-    node(tools, call("wire")).invoke(GO, thread("2"))
-    same, first, *others = tools.keys
-    assert same == first
-    assert len({first, *others}) == 4
-    assert all(len(key) == 32 and int(key, 16) for key in tools.keys)
-
-
 def test_two_histories_with_one_call_have_two_keys():
     """The node tells the calls apart."""
     tools, builder = Tools(), StateGraph(State)
@@ -124,28 +85,6 @@ def test_two_histories_with_one_call_have_two_keys():
         builder.add_edge("agent", f"tools of {key}")
     builder.compile(checkpointer=InMemorySaver()).invoke(GO, thread())
     assert len(set(tools.keys)) == len(tools.keys) == 2
-
-
-def test_inside_a_task_and_a_wrapper():
-    """A wrapper of a `ToolNode` and a tool in a `@task` have the same key after a resume."""
-    tools, seen = Tools(), []
-
-    def wrap(request: Any, execute: Any) -> Any:
-        seen.append(idempotency_key(request.runtime, request.tool_call["id"]))
-        return execute(request)
-
-    tool_node = ToolNode(tools.all(), wrap_tool_call=wrap)
-
-    @task
-    def work(messages: Any) -> Any:
-        return tool_node.invoke({"messages": messages})
-
-    builder = StateGraph(State).add_node("loop", lambda _: work([call("mail")]).result())
-    graph = builder.add_edge(START, "loop").compile(checkpointer=InMemorySaver())
-    for value in (GO, YES):
-        graph.invoke(value, thread())
-    assert len(tools.keys) == 2
-    assert len({*tools.keys, *seen}) == 1
 
 
 TWICE = calls(("mail", {}), ("mail", {"to": "eve"}), id="a1")

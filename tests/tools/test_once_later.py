@@ -17,7 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Command, Send
 
 from kit import BARE, StrictModel, calls, loop, results_in
 from langgraph_patch import with_patching
@@ -26,8 +26,8 @@ from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import GraphError
 from langgraph_patch.evidence.claims import _ID, Claim, Record, is_record
 from langgraph_patch.evidence.window import Reader
-from support.bank import FAILED_TEXT, PAID, REFUSED, THREAD, YES, Bank, Talk
-from support.databases import copy_thread, execute, open_saver, sqlite_saver
+from support.bank import FAILED_TEXT, PAID, REFUSED, THREAD, Bank, Talk
+from support.databases import execute, open_saver, sqlite_saver
 from support.retention import JOBS
 
 pytestmark = pytest.mark.needs(langgraph="1.2")
@@ -78,24 +78,6 @@ def test_polls_leave_nothing(kind):
     assert (count(), talk.graph.get_state(THREAD).interrupts) == before
     assert talk.run(Command(resume={before[1][0].id: "yes"})) is None
     assert (talk.bank.paid, talk.read) == ([5], PAID)
-
-
-def test_a_second_question_with_the_same_answer():
-    """It is no poll: each answer starts the tool again."""
-    paid = []
-
-    def pay(amount: int) -> str:
-        """Pay, if a human agrees twice."""
-        answers = interrupt("one?"), interrupt("two?")
-        paid.append(amount)
-        return f"{answers}"
-
-    model = StrictModel(script=[calls(("pay", {"amount": 5}))])
-    agent = with_patching(BARE["create_agent"](model, [pay], InMemorySaver()), once=["pay"])
-    agent.invoke({"messages": [HumanMessage("pay")]}, THREAD)
-    for _ in range(2):
-        agent.invoke(YES, THREAD)
-    assert paid == [5]
 
 
 def test_texts_that_are_answers():
@@ -246,14 +228,3 @@ def test_a_fork_of_a_call_whose_record_is_gone(job, tmp_path):
         assert [talk.run(None, fork), talk.run(None)] == [REFUSED, REFUSED]
         execute(database, *(text.format(writes="writes") for text in JOBS[job]))
         assert (talk.run(None), talk.bank.paid) == (REFUSED, [5])
-
-
-def test_a_copy_of_a_thread():
-    """The record comes with it: what has ended in the old thread has ended in the new one."""
-    talk = Talk("create_agent", saver=sqlite_saver())
-    talk.say("pay")
-    asked = talk.graph.get_state(THREAD).config["configurable"]["checkpoint_id"]
-    talk.answer("yes")
-    copy_thread(talk.saver, "1", "2")
-    config = {"configurable": {"thread_id": "2", "checkpoint_id": asked}}
-    assert (talk.answer("yes", config), talk.bank.paid, talk.read) == (None, [5], PAID)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import operator
 import threading
-import time
 from typing import Annotated
 
 import pytest
-from langchain.agents import AgentState, create_agent
+from langchain.agents import AgentState
 from langchain.agents.middleware import (
     AgentMiddleware,
     ToolRetryMiddleware,
@@ -17,10 +16,7 @@ from langchain.agents.middleware import (
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.errors import ParentCommand
 from langgraph.graph import MessagesState
-from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
@@ -28,31 +24,26 @@ from kit import (
     BARE,
     KINDS,
     Counting,
-    RunNames,
     StrictModel,
     above,
     calls,
     loop,
     model_node,
-    results_in,
 )
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch.errors import GraphError, OptionError, StartedError
+from langgraph_patch.errors import GraphError, OptionError
 from langgraph_patch.evidence.claims import is_record
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.bank import (
     PAID,
     REFUSED,
     THREAD,
-    YES,
     Bank,
     LostError,
-    Memory,
     Talk,
     twice,
 )
-from support.placeholder_texts import CANCELLED
 
 pytestmark = pytest.mark.needs("delta_as_node", langgraph="1.2")
 
@@ -134,25 +125,6 @@ USING = ["hand_built", "recorded", "create_agent", "middleware"]
 
 
 @pytest.mark.parametrize("kind", USING)
-def test_a_tool_that_returns_a_command(kind):
-    """Who comes second gets the whole command; a repair gets its message, and names the rest."""
-    talk = talk_with(kind, "note")
-    talk.say("go")
-    (old,) = [s.config for s in talk.graph.get_state_history(THREAD) if s.next == ("tools",)]
-    assert talk.run(None, old) is None
-    assert (talk.bank.paid, talk.read) == ([5], "noted 5")
-    assert talk.graph.get_state(THREAD).values["files"] == ["note 5"]
-    talk = talk_with(kind, "note")
-    talk.saver.breaks = lambda namespace, channel: is_record(namespace) and channel == "ended"
-    talk.saver.after = True
-    assert talk.say("go") == "LostError"
-    talk.saver.breaks, talk.saver.is_lost = lambda *_: False, False
-    assert talk.say() is None
-    assert (talk.bank.paid, talk.read.splitlines()[-1]) == ([5], "noted 5")
-    assert "may not have been kept: files" in talk.read
-
-
-@pytest.mark.parametrize("kind", USING)
 def test_a_tool_that_asks_twice(kind):
     """Each answer makes the next claim; of two answers to one question one wins."""
     talk = talk_with(kind, "asks_twice")
@@ -169,130 +141,6 @@ class Answer(BaseModel):
     """What an interrupt accepts."""
 
     amount: int
-
-
-@pytest.mark.needs(langgraph="1.2.22")
-@pytest.mark.parametrize("kind", USING)
-def test_an_answer_that_is_refused(kind):
-    """The claim is given back: the question can be answered again."""
-    bank = Bank()
-
-    @tool
-    def checks() -> str:
-        """Ask for an amount."""
-        bank.paid.append(interrupt("how much?", response_schema=Answer).amount)
-        return f"paid {bank.paid}"
-
-    build = lambda model, _, saver, **options: KINDS[kind](model, [checks], saver, **options)
-    talk = Talk(build, bank=bank, script=[calls(("checks", {}))], once=["checks"])
-    talk.say("go")
-    assert talk.run(Command(resume="five")) == "ValidationError"
-    assert talk.run(Command(resume={"amount": 5})) is None
-    assert (bank.paid, talk.read) == ([5], "paid [5]")
-
-
-@pytest.mark.parametrize("kind", USING)
-async def test_an_asynchronous_tool(kind, tmp_path):
-    """Over an asynchronous checkpointer: two runs at once, and a cancelled one."""
-    async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
-        talk = talk_with(kind, "slow", saver=saver)
-        talk.bank.gate.clear()
-        question = {"messages": [HumanMessage("go")]}
-        first = asyncio.create_task(talk.graph.ainvoke(question, THREAD))
-        await asyncio.to_thread(talk.bank.begun.wait, 20)
-        with pytest.raises(StartedError, match="it still runs or asks"):
-            await talk.graph.ainvoke(None, THREAD)
-        talk.bank.gate.set()
-        await first
-        assert (talk.bank.paid, talk.read) == ([5], "slowly 5")
-        talk.model.script = [calls(("slow", {"amount": 6}))]
-        talk.bank.gate.clear()
-        talk.bank.begun.clear()
-        other = {"configurable": {"thread_id": "2"}}
-        first = asyncio.create_task(talk.graph.ainvoke(question, other))
-        await asyncio.to_thread(talk.bank.begun.wait, 20)
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        with pytest.raises(StartedError, match="was cancelled, and may have gone on"):
-            await talk.graph.ainvoke(None, other)
-        talk.bank.gate.set()
-        await talk.graph.ainvoke(question, other)
-        assert (talk.bank.paid, talk.read) == ([5, 6], CANCELLED.format("slow", "c1"))
-
-
-@pytest.mark.parametrize("kind", USING)
-def test_a_tool_that_runs_an_agent(kind):
-    """The agent asks a human: the outer call gives its claim back, and runs once after that."""
-    talk = talk_with(kind, "delegates")
-    talk.say("go")
-    assert talk.while_it_works(YES) == [None, REFUSED]
-    assert (talk.bank.paid, talk.read) == ([5], "done")
-
-
-@pytest.mark.parametrize("patch", [True, False])
-def test_an_agent_in_a_tool_names_its_own(patch):
-    """A refusal of an inner call passes the tool node outside, which handles errors."""
-    bank = Bank()
-
-    @tool
-    def delegates() -> str:
-        """Run an agent that pays."""
-        if patch:
-            agent = with_patching(BARE["create_agent"](inner, [bank.tool], None), once=["pay"])
-        else:
-            own = [PatchToolCallsMiddleware(once=["pay"])]
-            agent = create_agent(inner, [bank.tool], middleware=own)
-        return agent.invoke({"messages": [HumanMessage("pay")]})["messages"][-1].text
-
-    def build(model, _, saver, **__):
-        graph = loop(model, ToolNode([delegates], handle_tool_errors=True))
-        return graph.compile(checkpointer=saver)
-
-    inner = StrictModel(script=[calls(("pay", {"amount": 5}))])
-    talk = Talk(build, bank=bank, script=[calls(("delegates", {}))])
-    talk.say("go")
-    assert talk.while_it_works(YES) == [None, REFUSED]
-    assert (bank.paid, results_in(inner.seen[-1])["c1"]) == ([5], PAID)
-
-
-@pytest.mark.parametrize("raises", [False, True])
-def test_a_handover_to_the_graph_above(raises):
-    """A tool of an agent that is a node leaves it: a replay of the agent leaves it again."""
-    bank = Bank()
-
-    @tool
-    def leaves(tool_call_id: Annotated[str, InjectedToolCallId]) -> Command:
-        """Leave the agent."""
-        bank.paid.append(1)
-        update = {"messages": [ToolMessage("left", tool_call_id=tool_call_id)]}
-        command = Command(graph=Command.PARENT, goto="node2", update=update)
-        if raises:
-            raise ParentCommand(command)
-        return command
-
-    def build(model, _, saver, **options):
-        agent = BARE["create_agent"](model, [leaves], None)
-        ends = lambda state: {"messages": [("ai", f"{len(state['messages'])}")]}
-        graph = above(agent, ends).compile(checkpointer=saver)
-        return with_patching(graph, **options)
-
-    ended = []
-    for is_lost in (False, True):
-        bank.paid.clear()
-        talk = Talk(build, bank=bank, script=[calls(("leaves", {}))], once=["leaves"])
-        talk.saver.breaks = lambda namespace, word, at=is_lost: (
-            is_record(namespace) and (at and word == "ended")
-        )
-        talk.saver.after = True
-        assert talk.say("go") == ("LostError" if is_lost else None)
-        talk.saver.breaks, talk.saver.is_lost = lambda *_: False, False
-        if is_lost:
-            assert talk.run(None) is None
-        assert bank.paid == [1]
-        ended.append([m.text for m in talk.graph.get_state(THREAD).values["messages"]])
-    assert ended[0] == ended[1]
-    assert "left" in ended[0]
 
 
 def test_a_handover_that_is_raised():
@@ -416,30 +264,6 @@ def test_a_langgraph_that_does_not_tell_whether_the_message_is_stored(monkeypatc
     assert talk.bank.paid == []
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_the_message_is_stored_before_the_tool_runs(asynchronous):
-    """With durability "async" LangGraph stores it meanwhile: the run waits for that."""
-
-    class Slow(Memory):
-        def put(self, config, checkpoint, *args):
-            if not is_record(config["configurable"]["checkpoint_ns"]):
-                time.sleep(0.05)
-            return super().put(config, checkpoint, *args)
-
-    stored = []
-
-    class Looking(Bank):
-        def work(self, amount: int) -> str:
-            """Pay."""
-            saved = talk.saver.get_tuple(THREAD)
-            stored.append([m.type for m in saved.checkpoint["channel_values"]["messages"]])
-            return super().work(amount)
-
-    talk = Talk("create_agent", saver=Slow(), bank=Looking(asks=False), asynchronous=asynchronous)
-    assert talk.say("pay") is None
-    assert stored == [["human", "ai"]]
-
-
 # --- options ------------------------------------------------------------------------------------
 
 
@@ -521,24 +345,6 @@ def test_nothing_is_different_without_the_option():
             counts.append(saver.used)
         assert (counts[1] - counts[0]) == {"put": 1, "list": 1}
         assert not any(is_record(key[1]) for key in saver.writes if once == [])
-
-
-@pytest.mark.parametrize("kind", ["hand_built", "create_agent", "recorded"])
-def test_a_run_is_that_of_the_graph_without_the_option(kind):
-    """The same chunks, runs and checkpoints, and two rows beside them."""
-    seen = []
-    for once in ([], ["pay"]):
-        talk = Talk(kind, bank=Bank(asks=False), once=once)
-        names, config = RunNames(), {**THREAD}
-        config["callbacks"] = [names]
-        modes = ["updates", "values", "messages", "tasks", "checkpoints"]
-        question = {"messages": [HumanMessage("pay", id="h1")]}
-        chunks = list(talk.graph.stream(question, config, stream_mode=modes))
-        states = [s.next for s in talk.graph.get_state_history(THREAD)]
-        seen.append(([mode for mode, _ in chunks], names.names, states))
-        records = [key for key in talk.saver.writes if is_record(key[1])]
-        assert [len(talk.saver.writes[key]) for key in records] == ([2] if once else [])
-    assert seen[0] == seen[1]
 
 
 def test_a_subclass_with_a_wrapper_of_its_own():

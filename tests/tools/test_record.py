@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import Counter
 from typing import Annotated, Any, Literal
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig, RunnablePassthrough
-from langchain_core.tools import tool
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
-from langgraph.prebuilt import InjectedState, ToolNode, ToolRuntime, tools_condition
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.runtime import Runtime
-from langgraph.types import CachePolicy, Command, Send, interrupt
+from langgraph.types import CachePolicy, Command, Send
 from typing_extensions import TypedDict
 
 from kit import (
     BARE,
-    STATES,
     Agent,
     Desk,
     StrictModel,
     above,
     calls,
-    history_of,
     loop,
     model_node,
-    send_each,
 )
 from langgraph_patch import with_patching
 from langgraph_patch.errors import GraphError
-from support.placeholder_texts import WAITED
 
 MAIL = ("mail", {"to": "bob"})
 MAIL_AND_WIRE = calls(MAIL, ("wire", {"amount": 5}))
@@ -85,69 +78,6 @@ def test_each_call_is_a_task_of_its_own(build, caplog):
     assert agent.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
 
 
-def test_an_interrupt_in_a_wrapper_of_the_tool_node_is_that_of_its_call():
-    """An approval that a `wrap_tool_call` asks for is answered by id, each call for itself."""
-
-    def approve(request, execute):
-        answer = interrupt(f"run {request.tool_call['args']['to']}?")
-        assert "langgraph_patch" not in request.tool_call
-        if answer == "no":
-            return ToolMessage("rejected", tool_call_id=request.tool_call["id"])
-        return execute(request)
-
-    build = lambda model, tools: loop(model, ToolNode(tools, wrap_tool_call=approve))
-    agent = Agent(recorded(build), TWO_MAILS)
-    agent.say("go")
-    answers = {e.id: "no" if "al" in e.value else "yes" for e in agent.interrupts}
-    agent.run(Command(resume=answers))
-    assert agent.results == {"c1": "rejected", "c2": "sent to bob"}
-
-
-class PlainState:
-    """A schema of which LangGraph makes no object: its nodes read a dict."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-    tone: str
-
-
-@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-@pytest.mark.parametrize(
-    ("state", "asynchronous"),
-    [("dict", True), ("pydantic", False), ("dataclass", True), ("plain", False)],
-)
-def test_a_tool_reads_the_state_of_its_node(state, asynchronous):
-    """Of the type and with the values of the bare graph, also those that a node beside it wrote."""
-
-    def play(*, record):
-        read = []
-
-        @tool
-        def look(
-            whole: Annotated[Any, InjectedState],
-            messages: Annotated[list, InjectedState("messages")],
-            runtime: ToolRuntime,
-        ) -> str:
-            """Look."""
-            read.append((whole, messages, runtime.state, runtime.tool_call_id))
-            return "seen"
-
-        def build(model, _):
-            builder = loop(model, [look], state={**STATES, "plain": PlainState}[state])
-            fresh = {} if state == "dict" else {"tone": "new"}
-            return builder.add_node("beside", lambda _: fresh).add_edge(START, "beside")
-
-        agent = Agent(
-            recorded(build), calls(("look", {})), asynchronous=asynchronous, record=record
-        )
-        agent.say("go")
-        assert agent.results == {"c1": "seen"}
-        [(whole, messages, of_runtime, call_id)] = read
-        types = [type(whole), type(of_runtime), [m.type for m in messages], call_id]
-        return types, len(history_of(whole)), getattr(whole, "tone", "")
-
-    assert play(record=True) == play(record=False)
-
-
 class Tries(TypedDict):
     """A part of a state."""
 
@@ -158,25 +88,6 @@ class Talk(Tries):
     """A history under another key, and that part."""
 
     talk: Annotated[list[AnyMessage], add_messages]
-
-
-def test_a_history_under_another_key_and_a_router_that_reads_a_part():
-    """What is sent is the history of the thread, under the `messages_key` of the ToolNode."""
-
-    def route(state: Tries) -> Literal["tools", "__end__"]:
-        return END if state["tries"] else "tools"
-
-    def build(model, tools):
-        builder = loop(model, tools, state=Talk, key="talk")
-        builder.branches.clear()
-        return builder.add_conditional_edges("agent", route)
-
-    agent = Agent(recorded(build), MAIL_AND_WIRE, messages_key="talk")
-    for tries, text in enumerate(("go", "never mind")):
-        agent.run({"talk": [HumanMessage(text)], "tries": tries})
-    assert agent.read["c1"] == "sent to bob"
-    assert agent.read["c2"] == WAITED.format("wire", "c2")
-    assert agent.desk.did == {"mail bob": 1}
 
 
 def test_two_tool_nodes():
@@ -200,18 +111,6 @@ def test_two_tool_nodes():
     assert (agent.read["c1"], agent.read["c2"]) == ("sent to al", "sent to bob")
 
 
-def test_an_edit_at_a_breakpoint():
-    """The edited calls run, and not the ones before the edit."""
-    agent = Agent(recorded(loop, interrupt_before=["tools"]), calls(MAIL, id="a1"))
-    agent.say("go")
-    assert agent.graph.get_state(agent.config).next == ("tools",)
-    edited = calls(("mail", {"to": "al"}), ("mail", {"to": "eve"}), id="a1")
-    agent.graph.update_state(agent.config, {"messages": [edited]})
-    agent.run(None)
-    assert agent.desk.did == {"mail al": 1, "mail eve": 1}
-    assert agent.history[-1].text == "done"
-
-
 @pytest.mark.parametrize(
     ("message", "asked"), [(calls(MAIL), []), (calls(MAIL, ("wire", {"amount": 5})), ["wire 5?"])]
 )
@@ -224,25 +123,6 @@ def test_only_open_calls_are_sent(message, asked):
     assert [each.value for each in agent.interrupts] == asked
     assert (agent.history[-1].text == "done") is not bool(asked)
     assert not agent.desk.did
-
-
-def test_a_result_of_two_calls_with_one_id_answers_the_tool_that_it_names():
-    """The other call runs, not that one."""
-    message = calls(("mail", {"to": "al"}), ("wire", {"amount": 5}))
-    message.tool_calls[1]["id"] = "c1"
-    answered = [HumanMessage("go"), message, ToolMessage("x", name="wire", tool_call_id="c1")]
-    edges = [(START, "first"), ("first", "tools"), ("tools", "agent")]
-    agent = Agent(recorded(chain(*edges, first=lambda _: {"messages": answered})))
-    agent.run({"messages": []})
-    assert (agent.desk.did, agent.interrupts) == ({"mail al": 1}, ())
-
-
-def test_a_client_that_goes_to_the_tools():
-    """They read the whole state, and run its open call."""
-    agent = Agent("recorded")
-    agent.graph.update_state(agent.config, {"messages": [calls(MAIL)]}, as_node="tools")
-    agent.run(Command(goto="tools"))
-    assert agent.results == {"c1": "sent to bob"}
 
 
 def with_router_behind(seen: list[int]) -> Any:
@@ -270,21 +150,6 @@ def test_a_router_behind_the_tools_runs_once_and_sees_all_results():
     assert len(agent.model.seen) == 1
 
 
-def test_a_join_behind_the_tools():
-    """An edge from several nodes waits for all calls."""
-    order: list[Any] = []
-    build = chain(
-        (START, "agent"),
-        ("agent", "tools"),
-        ("agent", "beside"),
-        (["tools", "beside"], "joined"),
-        beside=lambda _: order.append("beside"),
-        joined=lambda state: order.append(len(state["messages"])),
-    )
-    Agent(recorded(build), TWO_MAILS).say("go")
-    assert order == ["beside", 4]
-
-
 def test_two_nodes_that_lead_to_the_tools_at_once():
     """No call runs twice: the run fails before it, with an error that says what to do."""
     edges = [(START, "agent"), ("agent", "one"), ("agent", "two"), ("one", "tools")]
@@ -302,29 +167,6 @@ def test_twins_are_two_calls():
     agent = Agent("recorded", message, recover=False)
     agent.say("go")
     assert agent.desk.did.total() == 2
-
-
-def test_a_healthy_run_has_the_messages_of_the_bare_run():
-    """The history, the order of results and the chunks of the nodes are the same."""
-
-    def play(kind):
-        agent = Agent(kind, calls(*(("mail", {"to": str(number)}) for number in range(5))))
-        shown = Counter(
-            (node, message.type, message.text)
-            for chunk in agent.stream({"messages": [HumanMessage("go")]})
-            for node, update in chunk.items()
-            for message in update["messages"]
-        )
-        return [(m.type, m.text) for m in agent.history], shown
-
-    assert play("recorded") == play("hand_built")
-
-
-def test_a_message_without_a_call_raises_as_in_the_bare_graph():
-    """What a ToolNode refuses, it refuses still."""
-    agent = Agent(recorded(chain((START, "tools"))))
-    with pytest.raises(ValueError, match="No AIMessage"):
-        agent.say("go")
 
 
 class Slow(ToolNode):
@@ -393,33 +235,6 @@ def by_name(state: Any) -> Any:
     return "tools" if state["messages"][-1].tool_calls else END
 
 
-def with_parts(state: Any) -> Any:
-    """A router that sends each call itself, beside a node that is named."""
-    return [*(Send("tools", [call]) for call in state["messages"][-1].tool_calls), "beside"]
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("router", [by_name, with_parts, send_each])
-def test_a_router_of_the_application_is_not_judged_by_its_names(
-    router, caplog, *, asynchronous: bool
-):
-    """Its `Send`s are passed on as they are, and each call that it leads to is recorded."""
-
-    def build(model, tools):
-        builder = loop(model, tools, router=router)
-        builder.branches.clear()
-        builder.add_node("beside", lambda _: {})
-        return builder.add_conditional_edges("agent", router, ["tools", "beside", END])
-
-    for answer in (Command(resume="yes"), {"messages": [HumanMessage("never mind")]}):
-        agent = Agent(recorded(build), MAIL_AND_WIRE, asynchronous=asynchronous)
-        agent.say("go")
-        agent.run(answer)
-        assert agent.read["c1"] == "sent to bob"
-        assert agent.desk.did["mail bob"] == 1
-    assert not caplog.records
-
-
 def whole_state(state: Any) -> Any:
     """A router that sends the state."""
     return [Send("tools", state)] if state["messages"][-1].tool_calls else END
@@ -474,22 +289,6 @@ def test_a_warning_says_that_calls_came_together(sender, caplog, *, asynchronous
     assert (agent.desk.did["mail bob"], len(agent.interrupts)) == (2, 1)
 
 
-def one_message_each(state: Any) -> Any:
-    """A router that sends a state with one call to each task."""
-    made = state["messages"][-1].tool_calls
-    split = [AIMessage("", tool_calls=[call]) for call in made]
-    return [Send("tools", {"messages": [each]}) for each in split] or END
-
-
-def test_a_state_with_one_call_is_recorded_without_a_warning(caplog):
-    """What counts is how many calls a task has."""
-    agent = Agent(recorded(lambda *parts: loop(*parts, router=one_message_each)), MAIL_AND_WIRE)
-    agent.say("go")
-    agent.resume()
-    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
-    assert not caplog.records
-
-
 def test_a_graph_that_sends_each_call_is_left_as_it_is(caplog):
     """No node, no superstep, no checkpoint more; and without any `ToolNode` a WARNING says so."""
     model = StrictModel(script=[TWO_MAILS])
@@ -500,12 +299,3 @@ def test_a_graph_that_sends_each_call_is_left_as_it_is(caplog):
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
     with_patching(above(model_node(model)), record=True)
     assert caplog.messages == ["record=True records nothing: no node of the graph is a ToolNode"]
-
-
-@pytest.mark.needs(langgraph="1.2")
-def test_a_timeout_for_all_nodes():
-    """The node with the routers of a `ToolNode` accepts it, as it can be awaited."""
-    builder = with_router_behind([])(StrictModel(), Desk().tools())
-    graph = with_patching(builder.set_node_defaults(timeout=9.0), record=True).compile()
-    answer = asyncio.run(graph.ainvoke({"messages": [HumanMessage("go")]}))
-    assert answer["messages"][-1].text == "done"

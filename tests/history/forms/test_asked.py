@@ -3,14 +3,13 @@
 from collections import Counter
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch import validate_messages
-from langgraph_patch.history.forms.asked import NOTHING_NEW, TAKES, asked_form, media_in
+from langgraph_patch.history.forms.asked import TAKES, asked_form, media_in
 from langgraph_patch.history.forms.plain import plain_form
-from langgraph_patch.history.forms.whole import NO_TEXT
 from support.histories import H, work
 from support.strategies import valid_histories
 
@@ -117,20 +116,6 @@ def test_the_newest_human_message_is_never_taken():
             assert not asked_form(history, f"{path}: {IMAGE}", take)
 
 
-def test_an_agent_that_looks_at_screenshots_sees_the_others():
-    """Of the results of the turn that runs the newest is taken, or the one that is named."""
-    old = [H([image(0)]), AIMessage("ok", id="a0")]
-    history = [*old, H("look"), *seen(image(1), name="t1"), *seen(TEXT, image(2), name="t2")]
-    assert shown(asked_form(history, IMAGE).messages) == ["image/1"]
-    assert shown(asked_form(history, IMAGE, "all").messages) == []
-    assert shown(asked_form(history, NONE).messages) == []
-    assert not asked_form(history, IMAGE, "named")
-    named = f"messages.4.content.0.tool_result.content.0.image: {IMAGE}"
-    assert shown(asked_form(history, named, "named").messages) == ["image/0", "image/2"]
-    assert shown(asked_form(history, named, "newest").messages) == ["image/2"]
-    assert shown(asked_form(history, IMAGE, "newest", 2).messages) == ["image/2"]
-
-
 NAMED = {
     "messages.0.content.1": "image/1",
     "messages.2.content.0": "image/2",
@@ -144,22 +129,6 @@ NAMED = {
 """A path or a number in a refusal -> the image of `named_history` that it names."""
 
 
-@pytest.mark.parametrize("path", NAMED)
-def test_the_named_block_alone_is_taken_first(path):
-    """Messages are counted by OpenAI, turns by others: results and a human message are one."""
-    history = [
-        SystemMessage("s"),
-        H([TEXT, image(1)]),
-        *seen(image(2), name="t1"),
-        H([image(3)]),
-        AIMessage("ok", id="a"),
-        H("?"),
-    ]
-    left = {"image/1", "image/2", "image/3"} - {NAMED[path]}
-    assert {*shown(asked_form(history, f"{path}: {IMAGE}", "named").messages)} == left
-    assert shown(asked_form(history, f"{path}: {IMAGE}", "newest").messages) == []
-
-
 @pytest.mark.parametrize(
     "path", ["messages.99.content.0", "messages.0.content.9", "image at index 9"]
 )
@@ -168,38 +137,6 @@ def test_a_path_that_leads_nowhere_names_nothing(path):
     history = [H([image(1)]), AIMessage("ok", id="a"), H("?")]
     assert not asked_form(history, f"{path}: {IMAGE}", "named")
     assert shown(asked_form(history, f"{path}: {IMAGE}").messages) == []
-
-
-def test_the_block_in_a_result_is_named():
-    """Anthropic names it below the result; without it, all of the result are meant."""
-    history = [H("q"), *seen(image(1), TEXT, image(2), name="t1")]
-    inner = f"messages.2.content.0.tool_result.content.2.image: {IMAGE}"
-    assert shown(asked_form(history, inner, "named").messages) == ["image/1"]
-    assert not asked_form(history, inner.replace("content.2.image", "content.1.image"), "named")
-    assert shown(asked_form(history, f"messages.2.content.0: {IMAGE}", "named").messages) == []
-
-
-@pytest.mark.parametrize(
-    "history",
-    [
-        [H([image(1)]), AIMessage("a", id="a"), AIMessage("b", id="b"), H([image(2)])],
-        [H("q"), AIMessage("a", id="a"), H([{"type": "text", "text": " "}, image(1), image(2)])],
-    ],
-    ids=["two messages of a model", "a text that says nothing"],
-)
-def test_what_integrations_count_in_their_own_ways_is_named_only_if_it_is_certain(history):
-    """Otherwise the next form is tried: the newest message may be meant, or an older one."""
-    asked = [*history, AIMessage("ok", id="z"), H([image(3)])]
-    for turn in range(5):
-        for block in range(3):
-            refusal = f"messages.{turn}.content.{block}.image: {IMAGE}"
-            named = shown(asked_form(asked, refusal, "named").messages)
-            is_sure = shown(asked_form(asked, refusal, "newest").messages) == ["image/3"]
-            assert is_sure or (turn, block) in {(3, 0), (4, 0)}
-            assert "image/3" in named
-    assert shown(asked_form(asked, f"messages.2.content.0.image: {IMAGE}", "newest").messages) == [
-        "image/3"
-    ]
 
 
 def test_a_refusal_of_a_picture_leaves_documents():
@@ -235,37 +172,6 @@ def test_nothing_is_done_without_media_or_without_a_phrase():
 # --- the order of roles and the end -----------------------------------------------------------
 
 
-def test_a_message_of_a_model_stands_between_a_result_and_a_human_message():
-    """And nothing else changes."""
-    history = [H("a"), *seen(TEXT), H("b"), AIMessage("ok", id="a2"), H("c")]
-    patch = asked_form(history, AFTER_TOOL)
-    assert [m.type for m in patch.messages] == ["human", "ai", "tool", "ai", "human", "ai", "human"]
-    assert patch.messages[3].content == NO_TEXT
-    assert str(patch) == "inserted message 3 (role_order)"
-
-
-def test_neighbours_of_one_role_become_one_message():
-    """With the id of the first, and its name if all have it; blocks stay apart, and calls stay."""
-    call = {"name": "t", "args": {}, "id": "c", "type": "tool_call"}
-    history = [
-        H("a", id="h1", name="bob"),
-        H([TEXT, image()], id="h2", name="bob"),
-        H("b", id="h3", name="bob"),
-        AIMessage("x", id="a1"),
-        AIMessage("y", id="a2", tool_calls=[call]),
-        ToolMessage("r", tool_call_id="c", id="t1"),
-        ToolMessage("s", tool_call_id="c", id="t2"),
-        H("c"),
-        H("d"),
-    ]
-    humans, models, *results, between, last = asked_form(history, ALTERNATE).messages
-    texts = [{"type": "text", "text": "a"}, TEXT, image(), {"type": "text", "text": "b"}]
-    assert (humans.id, humans.name, humans.content) == ("h1", "bob", texts)
-    assert (models.id, models.content, models.tool_calls) == ("a1", "x\ny", [call])
-    assert [m.id for m in results] == ["t1", "t2"]
-    assert (between.content, last.content) == (NO_TEXT, "c\nd")
-
-
 def test_where_names_differ_each_part_says_whose_it_is():
     """Of humans and of agents; the whole has no name then. A name is one line."""
     history = [
@@ -285,14 +191,6 @@ def test_where_names_differ_each_part_says_whose_it_is():
         None,
     )
     assert asked_form([humans, models], ALTERNATE).messages == [humans, models]
-
-
-def test_a_history_ends_with_a_human_message():
-    """If a model wrote its end: a prefill of the application, without an id, is its own."""
-    written = [H("a"), AIMessage("b", id="a1")]
-    assert asked_form(written, END).messages == [*written, HumanMessage(NOTHING_NEW)]
-    for own in ([H("a"), AIMessage("{")], [H("a")], seen(TEXT)):
-        assert not asked_form(own, END)
 
 
 # --- laws -------------------------------------------------------------------------------------
@@ -345,23 +243,6 @@ def test_asked_nothing_is_lost(history, refusal, take):
     ]
     assert results[0] == results[1]
     assert validate_messages(patch.messages) == validate_messages(history) == []
-
-
-@given(histories(), texts_of)
-def test_asked_idempotent(history, refusal):
-    """Made again, it is the same list; behind a message at the end of ours all media are older."""
-    assume(not (END in refusal and (IMAGE in refusal or NONE in refusal)))
-    messages = asked_form(history, refusal, "all").messages
-    assert asked_form(messages, refusal, "all").messages is messages
-    assert asked_form(history, refusal, "all").messages == messages
-
-
-@given(histories(), st.sampled_from(TAKES))
-def test_asked_the_newest_human_message_stays(history, take):
-    """Its very object, whatever the text says of media."""
-    humans = [m for m in history if m.type == "human"]
-    after = [m for m in asked_form(history, f"{IMAGE} {NONE}", take).messages if m.type == "human"]
-    assert (not humans and not after) or humans[-1] is after[-1]
 
 
 def test_asked_linear():

@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator
-from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.types import Interrupt
 from langgraph_sdk import get_client
@@ -23,10 +21,7 @@ from langgraph_sdk.client import SyncLangGraphClient
 from langgraph_patch._langgraph.storage import NO_TASK
 from langgraph_patch.errors import (
     OptionError,
-    PatchError,
-    StoreError,
     ThreadError,
-    chain_of,
 )
 from langgraph_patch.threads import open_database, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.stores.server import LangGraphServer, checkpoint_of, with_messages
@@ -182,32 +177,6 @@ def scanned(client: Any, **options: Any) -> list[str]:
 # --- requests -------------------------------------------------------------------------------
 
 
-def test_a_server_that_fails_ends_a_scan(server, client):
-    """Also while older checkpoints are searched: otherwise its threads would be called damaged."""
-    text = "LangGraph Server: it refuses all requests: check its URL and LANGGRAPH_API_KEY, or try"
-    for status in (401, 429, 502, 503, 504):
-        refusal = Reply({"detail": "no"}, status)
-        search = lambda body, it=refusal: it if "checkpoint_id" in body["checkpoint"] else None
-        for answer in (refusal, lambda body, s=search: s(body) or server.on_history(body)):
-            server.answers["history"] = answer
-            with pytest.raises(PatchError) as raised:
-                scanned(client)
-            [error] = [e for e in chain_of(raised.value) if isinstance(e, StoreError)]
-            assert str(error).startswith(text)
-            assert str(error).endswith(f"again later ({status} {HTTPStatus(status).phrase}: no).")
-
-
-def test_a_thread_that_the_server_cannot_read_does_not_end_a_scan(server, client):
-    """Its graph may be gone: it is unreadable and never healthy, and no URL is repeated."""
-    text = "thread: http://bob:secret@host failed\n" + "x" * 1000
-    for status in (403, 404, 409, 422, 500):
-        server.answers["history"] = Reply({"detail": text}, status)
-        found = reason(client)
-        assert found.startswith(f"LangGraph Server: it refused the request ({status} ")
-        assert "(its URL) failed" in found
-        assert len(found) < 600
-
-
 def test_an_answer_for_another_thread_is_refused(server, client):
     """It would be called damaged, or healthy, by the state of the other one."""
     other = {"thread_id": "u", "checkpoint_id": "c0"}
@@ -294,16 +263,6 @@ def test_an_asynchronous_client_is_refused():
 # --- threads --------------------------------------------------------------------------------
 
 
-def test_every_page_is_read_in_any_order(server, client):
-    """120 threads are more than one page; each is reported once, in the order of the ids."""
-    server.answers["history"] = {}
-    for ids in (IDS, IDS[::-1]):
-        server.ids = list(ids)
-        assert scanned(client) == IDS
-    assert {tuple(body["select"]) for body in server.posted("search")} == {("thread_id",)}
-    assert server.posted("search")[0]["sort_by"] == "thread_id"
-
-
 def test_a_thread_that_never_ran_is_healthy(server, client):
     """It has no checkpoint; one that does not exist is unreadable, in the words of the server."""
     server.answers["history"] = []
@@ -324,13 +283,6 @@ def test_pages_that_do_not_hold_all_threads_are_an_error(server, client):
 
 
 # --- pauses ---------------------------------------------------------------------------------
-
-
-def test_whether_a_pause_was_answered_is_not_known(server, client):
-    """The API does not show it, so a call is `unknown` rather than said to be waiting."""
-    server.states = [state(0, DAMAGED[:1], ASKS), state(1, DAMAGED)]
-    [report] = scan_threads(client)
-    assert str(report) == "'t': damaged - inserted 'f' 'c' (unknown)"
 
 
 def test_an_open_call_at_the_end_may_still_get_its_result(server, client):
@@ -355,45 +307,6 @@ def test_an_open_call_at_the_end_may_still_get_its_result(server, client):
 def sent(number: int, **outcome: Any) -> dict[str, Any]:
     """A task that a `Send` made."""
     return {**task(), "id": f"t{number}", "path": ["__pregel_push", number, False], **outcome}
-
-
-def test_a_message_keeps_every_field_and_other_values_stay():
-    """Also fields that `convert_to_messages` would move, and values that look like a message."""
-    whole = AIMessage(
-        "",
-        id="m",
-        tool_calls=[CALL],
-        invalid_tool_calls=[{"name": "d", "args": "{", "id": "d", "error": None}],
-        usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
-        response_metadata={"finish_reason": "tool_calls"},
-    )
-    for message in (whole, HumanMessage("hi", id="h"), AIMessageChunk("x", id="x")):
-        assert with_messages([message.model_dump(mode="json")]) == [message]
-    human = {"type": "human", "id": "h", "content": 7}
-    for value in (7, {"type": "text", "text": "x"}, {"type": ["ai"], "id": 3}, human):
-        assert with_messages([value]) == [value]
-
-
-def test_a_checkpoint_has_what_the_api_shows():
-    """Its names, its values in any form, the nodes that are due, and what came before it."""
-    parent = {"thread_id": "t", "checkpoint_id": "b", "checkpoint_ns": "x", "other": 1}
-    shown = {**state(1, DAMAGED, task(), task(name="__start__")), "parent_checkpoint": parent}
-    read = checkpoint_of(shown)
-    values = {"messages": with_messages(DAMAGED), "branch:to:tools": None}
-    assert read.checkpoint["channel_values"] == values
-    assert read.checkpoint["channel_versions"].keys() == values.keys()
-    assert (read.checkpoint["id"], read.checkpoint["ts"]) == ("c1", shown["created_at"])
-    assert (read.metadata, read.pending_writes) == ({"step": 1, "source": "loop"}, [])
-    names = {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": "c1"}
-    before = {"thread_id": "t", "checkpoint_ns": "x", "checkpoint_id": "b"}
-    assert read.config == {"configurable": names}
-    assert read.parent_config == {"configurable": before}
-    root = {"__root__": with_messages([RESULT])}
-    for value, expected in ((None, {}), ([RESULT], root), ({"n": 1}, {"n": 1})):
-        rest = dict.fromkeys(("tasks", "metadata", "parent_checkpoint"))
-        read = checkpoint_of({**shown, **rest, "values": value})
-        assert (read.checkpoint["channel_values"], read.metadata) == (expected, {})
-        assert read.parent_config is None
 
 
 def test_the_pending_writes_of_tasks():

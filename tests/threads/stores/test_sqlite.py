@@ -59,19 +59,6 @@ def test_a_scan_changes_no_byte_and_leaves_no_file(path):
         assert repair_thread(saver, thread(), min_age=0).outcome == "repaired"
 
 
-@pytest.mark.needs(langgraph_checkpoint_sqlite="3.1.2")  # older ones have no such column
-def test_a_database_of_another_version_can_be_read(path):
-    """Other journals, columns and triggers are the database's own business."""
-    execute(
-        path,
-        "PRAGMA journal_mode=delete",  # LangGraph's setup would change it
-        "ALTER TABLE writes DROP COLUMN task_path",  # an older version
-        "ALTER TABLE checkpoints ADD COLUMN later TEXT",  # a later version
-        "CREATE TRIGGER trap AFTER INSERT ON checkpoints BEGIN DELETE FROM writes; END",
-    )
-    assert found(path) == DAMAGED
-
-
 @pytest.mark.parametrize("refused", ["the file", "its directory"])
 def test_what_this_user_may_only_read(refused, path, monkeypatch):
     """Without a log it is read as it is, and never written; with one it has to be copied."""
