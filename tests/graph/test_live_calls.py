@@ -130,6 +130,53 @@ CASES = [
 """Each pair of two of the four."""
 
 
+@pytest.mark.parametrize(("refusal", "look", "returned", "options"), CASES)
+def test_a_judge_that_is_refused_ends_no_call(
+    refusal: str, look: Any, returned: str, options: dict[str, Any]
+):
+    """The human is asked, the approved call runs once, and its result is read.
+
+    A judge that accepts no open call ends there, as in the bare graph: its node asks a human about
+    what it finds, and must not find a placeholder.
+    """
+    judge = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("safe")] * 9)
+    model = StrictModel(script=[calls(("pays", {"amount": 5}))])
+    gate = judged(judge, look, RETURNED[returned])
+    graph = with_gate(gate, model).compile(checkpointer=InMemorySaver())
+    graph = with_patching(graph, **options)
+    history = [*OLD, HumanMessage("pay 5", id="p")]
+    if refusal == "the open call":
+        with pytest.raises(RefusedError, match="tool_use"):
+            graph.invoke({"messages": history}, THREAD)
+        assert graph.get_state(THREAD).next == ("gate",)
+        assert graph.get_state(THREAD).values["messages"][-1].tool_calls
+        return
+    graph.invoke({"messages": history}, THREAD)
+    assert [each.value for each in graph.get_state(THREAD).interrupts] == ["pay?"]
+    assert not [m for m in graph.get_state(THREAD).values["messages"] if m.type == "tool"]
+    state = graph.invoke(Command(resume="yes"), THREAD)
+    assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
+    assert state["messages"][-1].text == "done"
+
+
+@pytest.mark.parametrize("returned", RETURNED)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_note_about_a_live_call_ends_it_not(refusal: str, options: Any, returned: str):
+    """A node that asks nobody but a model goes on, and the call runs once."""
+    notes = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("noted")] * 9)
+    model = StrictModel(script=[calls(("pays", {"amount": 5}))])
+
+    def gate(state: Any) -> Any:
+        verdict = notes.invoke([*state["messages"], HumanMessage("note it")]).text
+        return {"verdict": verdict, **RETURNED[returned](state["messages"])}
+
+    graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()), **options)
+    state = graph.invoke({"messages": [*OLD, HumanMessage("pay 5", id="p")]}, THREAD)
+    assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
+    assert state["messages"][-1].text == "done"
+
+
 def test_a_judge_that_is_not_asked_has_not_judged():
     """A gate that skips its judge where it finds no call must not find a placeholder."""
     judge = RefusingModel(rule=strict, script=[AIMessage("safe")])
@@ -184,6 +231,23 @@ def test_an_error_behind_an_unusable_message_leaves_the_turn_as_it_is():
     builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
     state = with_patching(builder.compile()).invoke({"messages": [HumanMessage("pay")]})
     assert [m.type for m in state["messages"]] == ["human", "ai"]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_node_that_appends_to_its_list(*, is_refused: bool):
+    """What it adds is stored, and a cut message is asked for again."""
+    model = RefusingModel(rule=old if is_refused else lambda _: None, script=[AIMessage("rain")])
+
+    def llm(state: Any) -> Any:
+        state["messages"].append(model.invoke(state["messages"]))
+        return state
+
+    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    state = graph.invoke({"messages": [*OLD, HumanMessage("well?", id="w")]}, THREAD)
+    assert [m.text for m in state["messages"]] == (
+        ["rain?", "[no text]", "well?", "rain"] if is_refused else ["rain?", "", "well?", "rain"]
+    )
 
 
 def test_recording_that_is_switched_on_while_a_call_waits():

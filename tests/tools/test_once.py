@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import operator
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
 
 import pytest
+from langchain.agents import create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
+    ToolCallLimitMiddleware,
     ToolRetryMiddleware,
     wrap_tool_call,
 )
@@ -19,6 +24,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, Send, interrupt
+from typing_extensions import TypedDict
 
 from kit import (
     BARE,
@@ -216,6 +222,15 @@ def test_a_tool_that_fails(name, raised, read):
         assert talk.bank.paid == [5]
 
 
+def test_the_first_error_is_the_cause_of_a_refused_attempt():
+    """A retry middleware calls the tool again: the second attempt is refused."""
+    talk = Talk(HANDLERS["retry middleware"], bank=Bank(asks=False))
+    talk.bank.fails = True
+    assert talk.say() == REFUSED
+    assert repr(talk.error.__cause__) == "RuntimeError('bank down')"
+    assert "was started by this run before" in str(talk.error)
+
+
 def test_a_tool_node_with_fallbacks_is_refused():
     """They would take a refusal for an error, and answer the call."""
     node = ToolNode([Bank().tool]).with_fallbacks([RunnableLambda(lambda _: {"messages": []})])
@@ -245,6 +260,37 @@ def test_who_comes_second_reads_what_a_wrapper_made_of_the_result(patch):
         talk.say("pay")
         assert ended_then_message(talk) == [None]
         assert talk.read == "paid *: yes"
+
+
+def test_what_a_task_recorded_counts_more_than_the_record_of_the_call():
+    """A wrapper around the middleware is not in the record: what it hides stays hidden."""
+    one, two = calls(("pay", {"amount": 5}), ("ask", {})).tool_calls
+
+    @tool
+    def ask() -> str:
+        """Wait for a human."""
+        return interrupt("well?")
+
+    def build(model, tools, saver, **options):
+        own = [redacts, PatchToolCallsMiddleware(**options)]
+        return BARE["create_agent"](model, [*tools, ask], saver, middleware=own)
+
+    talk = Talk(build, bank=Bank(asks=False), script=[AIMessage("", tool_calls=[one, two])])
+    assert (talk.say("go"), talk.say()) == (None, None)
+    assert (talk.bank.paid, talk.read) == ([5], "paid *: yes")
+
+
+def test_a_call_that_a_wrapper_does_not_run_has_no_record():
+    """A limit of calls, a cache, a mock."""
+
+    @wrap_tool_call
+    def answers(request, handler):
+        return ToolMessage("from a cache", tool_call_id=request.tool_call["id"])
+
+    talk = Talk(agent_with(answers, ToolCallLimitMiddleware(run_limit=5)))
+    assert talk.say("pay") is None
+    assert (talk.bank.paid, talk.read) == ([], "from a cache")
+    assert not [s for s in talk.saver.list(THREAD) if s.config["configurable"]["checkpoint_ns"]]
 
 
 def reviewing(kind):
@@ -305,6 +351,18 @@ def test_a_wrapper_that_tries_again_when_the_tool_asks():
     assert (talk.say("pay"), len(talk.graph.get_state(THREAD).interrupts)) == (None, 1)
     assert twice(talk) == [None, REFUSED]
     assert (talk.bank.paid, talk.read) == ([5], PAID)
+
+
+def test_a_retry_behind_the_middleware():
+    """The middleware is not the last: what is inside of it does not run the tool twice either."""
+    own = [PatchToolCallsMiddleware(once=["pay"]), RETRY]
+    build = lambda model, tools, saver, **_: create_agent(
+        model, tools, checkpointer=saver, middleware=own
+    )
+    for asynchronous in (False, True):
+        talk = Talk(build, bank=Bank(asks=False), asynchronous=asynchronous)
+        talk.bank.fails = True
+        assert (talk.say("pay"), talk.bank.paid) == (REFUSED, [5])
 
 
 def test_the_middleware_in_a_patched_graph():
@@ -387,6 +445,25 @@ def test_two_calls_that_ask(kind):
     assert min(results_in(talk.model.seen[-1]).values()) == "declined"
 
 
+@pytest.mark.parametrize("by_id", [False, True])
+def test_an_answer_does_not_go_to_another_call_of_the_task(by_id):
+    """In a plain ToolNode LangGraph counts the questions of all calls together: it is refused."""
+
+    def answer(text):
+        (asked,) = talk.graph.get_state(THREAD).interrupts
+        return talk.run(Command(resume={asked.id: text} if by_id else text))
+
+    talk = Talk("hand_built", script=[ids_of("c1", "c2", amounts=(5, 6))])
+    talk.say("pay")
+    assert answer("yes") is None
+    assert len(talk.bank.paid) == 1
+    assert answer("no") == REFUSED
+    assert "record=True" in str(talk.error)
+    assert talk.say() is None
+    assert len(talk.bank.paid) == 1
+    assert PAID.replace("5", str(talk.bank.paid[0])) in results_in(talk.model.seen[-1]).values()
+
+
 def test_an_answer_that_was_used_does_not_go_to_another_call():
     """The process dies when the first call has ended: LangGraph has the answer still."""
     talk = Talk("hand_built", script=[ids_of("c1", "c2", amounts=(5, 6))])
@@ -395,6 +472,43 @@ def test_an_answer_that_was_used_does_not_go_to_another_call():
     assert talk.run(None) == REFUSED
     assert talk.say() is None
     assert len(talk.bank.paid) == 1
+
+
+@pytest.mark.parametrize("work", [0, 0.2])
+def test_the_answer_to_a_call_that_failed_or_still_runs_does_not_go_to_another_call(work):
+    """A yes to the first one is no yes to the second one, to which a human says no."""
+    paid = []
+
+    @tool
+    async def pay(amount: int) -> str:
+        """Pay, if a human agrees."""
+        if interrupt(f"pay {amount}?") != "yes":
+            return "declined"
+        paid.append(amount)
+        if amount == 5:
+            await asyncio.sleep(work)
+            raise ValueError("bank down")
+        return "paid"
+
+    async def main():
+        model = StrictModel(script=[calls(("pay", {"amount": 5}), ("pay", {"amount": 6}))])
+        builder = StateGraph(MessagesState)
+        builder.add_node("model", lambda s: {"messages": [model.invoke(s["messages"])]})
+        builder.add_node("tools", ToolNode([pay], handle_tool_errors=False))
+        builder.add_edge(START, "model").add_conditional_edges("model", tools_condition)
+        builder.add_edge("tools", "model")
+        graph = with_patching(builder.compile(checkpointer=InMemorySaver()), once=["pay"])
+        await graph.ainvoke({"messages": [("user", "pay")]}, THREAD)
+        errors = []
+        for answer in ("yes", "no"):
+            try:
+                await graph.ainvoke(Command(resume=answer), THREAD)
+            except (StartedError, ValueError) as error:
+                errors.append(error)
+        return errors
+
+    assert isinstance(asyncio.run(main())[-1], StartedError)
+    assert paid == [5]
 
 
 def test_one_answer_twice_at_once_does_not_go_to_another_call():
@@ -455,6 +569,12 @@ def test_a_call_beside_one_that_asks_in_a_plain_tool_node():
     assert results_in(talk.model.seen[-1]) == {"c1": "sent", "c2": PAID}
 
 
+class Unnamed(TypedDict):
+    """A state whose reducer gives no ids."""
+
+    messages: Annotated[list, operator.add]
+
+
 def sending_alone(call):
     """A graph that sends a call that no message of its state makes."""
 
@@ -473,3 +593,21 @@ def test_a_call_whose_message_is_gone(call_id):
     talk = Talk(sending_alone(call), script=[AIMessage("hi")], bank=Bank(asks=False))
     assert (talk.say("pay"), talk.bank.paid) == ("GraphError", [])
     assert "the last message of a model does not make it, or has no id" in str(talk.error)
+
+
+def test_a_message_without_an_id():
+    """The same."""
+
+    def build(model, tools, saver, **options):
+        builder = loop(model, tools, state=Unnamed)
+        builder.nodes["agent"].runnable = RunnableLambda(
+            lambda state: {
+                "messages": [
+                    m.model_copy(update={"id": None}) for m in [model.invoke(state["messages"])]
+                ]
+            }
+        )
+        return with_patching(builder.compile(checkpointer=saver), **options)
+
+    talk = Talk(build, bank=Bank(asks=False))
+    assert (talk.say("pay"), talk.bank.paid) == ("GraphError", [])
