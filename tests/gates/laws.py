@@ -149,7 +149,9 @@ def patched(form: Form, options: Mapping[str, Any]) -> Outcome:
 
 # --- the laws ----------------------------------------------------------------------------------
 
-_NOT_RUN = re.compile(r"no start and no result|was not run|rejected the tool call")
+_NOT_RUN = re.compile(
+    r"no start and no result|was not run|rejected the tool call|^Tool call .* failed"
+)
 _WAITS = re.compile(r"(is|was) waiting for human input")
 _OPEN = re.compile(r"may or may not")
 
@@ -249,13 +251,17 @@ def broken(form: Form, options: Mapping[str, Any]) -> tuple[list[str], tuple[Out
     """The laws that a patched graph breaks, with what happened bare, accepted and patched."""
     outcomes = bare(form), accepted(form), patched(form, options)
     # Where all calls of a message are one task, LangGraph runs what stood beside a pause again.
-    asks = form.approval == "tool"
+    asks = form.approval == "tool" or (form.place in _IN_TASK and form.approval in LOOKS)
     is_replayed = asks, asks, asks and not (options.get("record") and form.place != "hub")
     outcomes = tuple(map(_without_questions, outcomes, is_replayed))
     done = [each for turn in outcomes[2].turns for each in turn.did]
     found = [f"false: {each}" for each in falsehoods(outcomes[2])]
     found += [f"twice: {done}"] * (len(done) != len({*done}))
     return [*found, *_of_turns(form, *outcomes)], outcomes
+
+
+_IN_TASK = "tool", "hook around the tools"
+"""The places at which a gate asks in the task of the tools: it fails, or pauses, before they work."""
 
 
 def _without_questions(outcome: Outcome, is_replayed: bool) -> Outcome:  # noqa: FBT001 - by `map`
