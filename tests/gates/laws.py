@@ -261,7 +261,7 @@ def broken(form: Form, options: Mapping[str, Any]) -> tuple[list[str], tuple[Out
 
 
 _IN_TASK = "tool", "hook around the tools"
-"""The places at which a gate asks in the task of the tools: it fails, or pauses, before they work."""
+"""The places at which a gate asks in the task of the tools, before they work."""
 
 
 def _without_questions(outcome: Outcome, is_replayed: bool) -> Outcome:  # noqa: FBT001 - by `map`
