@@ -9,8 +9,8 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.errors import StreamError
 from langgraph_patch.streaming import UNFINISHED_KEY, merge_tool_call_chunks, message_from_stream
+from support.streams import LAST, call, say
 from support.streams import START as BEGUN
-from support.streams import call, say
 
 # --- tool calls ------------------------------------------------------------------------------
 
@@ -99,6 +99,28 @@ CUTS = [
     ("stop_reason", "pause_turn"),
 ]
 """Reasons that say, or may say, that it was stopped: each but those above."""
+
+
+FINISHES: list[tuple[list[AIMessageChunk], bool]] = [
+    ([], False),
+    ([LAST], True),
+    *(([reason(*each)], True) for each in ENDS),
+    *(([reason(*each), LAST], False) for each in CUTS),
+    ([reason("finish_reason", "stop"), reason("finish_reason", "length")], False),
+    ([reason("finish_reason", None), LAST], True),
+    ([reason("model_provider", "openai"), LAST], False),
+    ([reason("model_provider", "openai"), reason("finish_reason", "stop")], True),
+]
+
+
+def test_empty_arguments_are_those_of_a_call_only_if_the_model_had_finished():
+    """The provider's reason counts; `last` alone only where no provider is named."""
+    for end, ended in FINISHES:
+        chunks = [BEGUN, call(None), *end]
+        for given_end, finished in ((None, ended), (True, True), (False, False)):
+            message = message_from_stream(chunks, ended=given_end)
+            expected = ([("weather", {})], []) if finished else ([], [("weather", "")])
+            assert listed(message) == expected, end
 
 
 def test_a_piece_without_a_name_is_no_call_to_run():
