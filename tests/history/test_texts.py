@@ -8,7 +8,7 @@ from langgraph_patch._text import one_line
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.calls import STOPPED
 from langgraph_patch.history.findings import Finding
-from langgraph_patch.history.texts import LANGUAGES
+from langgraph_patch.history.texts import _TEXTS, LANGUAGES
 from support import placeholder_texts as en
 from support.histories import H, ai, chunk, invalid_of, made, repaired, result, with_field
 
@@ -122,3 +122,9 @@ def test_an_unknown_language_is_refused():
         with pytest.raises(OptionError, match=rf"language={language!r}: expected one of en, zh"):
             set_language(language)
     assert text_of(Finding()).startswith("工具调用 t")
+
+
+def test_each_language_has_each_text():
+    """A cause that is added has its sentence in all of them."""
+    first, *others = _TEXTS.values()
+    assert all(each.keys() == first.keys() for each in others)
