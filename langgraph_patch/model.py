@@ -30,7 +30,7 @@ from langgraph_patch._sansio import (
     run_sync,
 )
 from langgraph_patch._text import short
-from langgraph_patch.asking.ask import answered, ask
+from langgraph_patch.asking.ask import ask
 from langgraph_patch.asking.attempts import Attempts
 from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.asking.request import Histories, Request
@@ -207,7 +207,7 @@ class PatchedModel(GeneratorRunnable):
         """
         request = yield from self._request(input, config, kwargs)
         opened: tuple[list[Any], Any]
-        opened, _ = yield from answered(Attempts(replace(request, is_streamed=True)))
+        opened = yield from ask(Attempts(replace(request, is_streamed=True)))
         return opened
 
     def bind_tools(self, *args: Any, **kwargs: Any) -> PatchedModel:
