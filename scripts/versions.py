@@ -42,7 +42,7 @@ NOT_CORE = (
     "tests/evidence/test_nested.py",
     "tests/repairing/test_reconcile.py",
     "tests/evidence/test_turns.py",
-    "tests/threads/test_server.py",
+    "tests/threads/stores/test_server.py",
 )
 
 TOOLS = ("aiosqlite", "hypothesis", "pytest", "pytest-asyncio", "pytest-socket", "pytest-xdist")

@@ -20,7 +20,7 @@ from langgraph.types import Command, interrupt
 
 from kit import Desk
 from langgraph_patch import patch_model, with_patching
-from langgraph_patch.asking.refusal import is_refusal
+from langgraph_patch.asking.refusal import is_refusal, refusal_text
 from langgraph_patch.errors import EvidenceError
 from support.refused import (
     CONFIG,
@@ -276,3 +276,12 @@ def test_tools_that_the_model_has_keep_their_names(way: str, *, is_streamed: boo
     else:
         assert patched.invoke(asked).text == "done"
     assert [call["name"] for call in model.seen[-1][1].tool_calls] == ["bank.wire", "a_b"]
+
+
+def test_the_text_of_a_refusal_is_that_of_all_errors():
+    """A provider speaks of thinking in the cause of what the integration raises."""
+    cause = raised(RuntimeError("outer"), cause=SdkError("in `thinking` block", status_code=400))
+    assert refusal_text(ExceptionGroup("g", [cause])).splitlines()[1:] == [
+        "outer",
+        "in `thinking` block",
+    ]

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import sys
 from argparse import Namespace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
@@ -22,6 +23,7 @@ from langgraph_patch.cli import commands, main, output
 from langgraph_patch.cli.output import Counts, next_command, summary
 from langgraph_patch.history.findings import Finding
 from langgraph_patch.threads import ThreadReport, open_database, repair_thread, scan_threads
+from langgraph_patch.threads.scan import scan_selected
 from support.databases import execute, rows_of
 from support.stored_threads import MAIL, WIRE, stored, thread, write
 
@@ -261,6 +263,30 @@ def test_the_totals_of_a_scan_by_cause():
     sub = ThreadReport("1", "sub", "unreadable")
     assert found_in(sub, sub) == "0 of 2 histories are damaged; 2 unreadable."
     assert found_in() == ""
+
+
+def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):
+    """Each line is a report, printed before the next thread is read."""
+    printed = []
+
+    def watched(*args, **kwargs):
+        for report in scan_selected(*args, **kwargs):
+            printed.append(sys.stdout.getvalue().count("\n"))
+            yield report
+
+    monkeypatch.setattr(commands, "scan_selected", watched)
+    code, out, _ = cli("scan", path, "--json")
+    broken, paused, totals = map(json.loads, out.splitlines())
+    assert (code, broken["status"], paused["status"]) == (1, "damaged", "paused")
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(broken["written"])) < timedelta(hours=1)
+    assert (totals["at"] >= broken["written"], totals["database"]) == (True, path)
+    counts = totals["totals"]
+    assert counts.pop("by_kind") == {"recovered": 1, "awaiting_input": 1}
+    assert counts.pop("paused_with_damage") == 0
+    assert counts == {"histories": 3, "damaged": 1, "paused": 1, "unreadable": 0, "healthy": 1}
+    assert [change["kind"] for change in broken["changes"]] == ["recovered", "inserted"]
+    assert (paused["asks"], "patch" in broken) == (["wire 5?"], False)
+    assert printed == [0, 1, 1]
 
 
 def test_one_line_says_so_after_a_pause(cli, path, monkeypatch):

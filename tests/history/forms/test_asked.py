@@ -116,6 +116,20 @@ def test_the_newest_human_message_is_never_taken():
             assert not asked_form(history, f"{path}: {IMAGE}", take)
 
 
+def test_an_agent_that_looks_at_screenshots_sees_the_others():
+    """Of the results of the turn that runs the newest is taken, or the one that is named."""
+    old = [H([image(0)]), AIMessage("ok", id="a0")]
+    history = [*old, H("look"), *seen(image(1), name="t1"), *seen(TEXT, image(2), name="t2")]
+    assert shown(asked_form(history, IMAGE).messages) == ["image/1"]
+    assert shown(asked_form(history, IMAGE, "all").messages) == []
+    assert shown(asked_form(history, NONE).messages) == []
+    assert not asked_form(history, IMAGE, "named")
+    named = f"messages.4.content.0.tool_result.content.0.image: {IMAGE}"
+    assert shown(asked_form(history, named, "named").messages) == ["image/0", "image/2"]
+    assert shown(asked_form(history, named, "newest").messages) == ["image/2"]
+    assert shown(asked_form(history, IMAGE, "newest", 2).messages) == ["image/2"]
+
+
 NAMED = {
     "messages.0.content.1": "image/1",
     "messages.2.content.0": "image/2",
