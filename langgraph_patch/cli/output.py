@@ -187,14 +187,19 @@ def _ctrl_c_waits() -> Iterator[Callable[[], None]]:
         if pressed:
             raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():  # it gets no signals
+    if not _is_main_thread():  # it gets no signals
         yield check
         return
     before = signal.signal(signal.SIGINT, note)
     try:
         yield check
     finally:
-        signal.signal(signal.SIGINT, before)
+        if _is_main_thread():  # a command that an error has ended may be collected in any
+            signal.signal(signal.SIGINT, before)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def notes_of(error: BaseException) -> str:
