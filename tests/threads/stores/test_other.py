@@ -73,8 +73,8 @@ def filled(make):
 
 
 def outages(make, act):
-    """Let the database go away at moments of what `act` does; what was done, and the saver."""
-    for left in range(0, 10_000, 2):
+    """Let the database go away at each moment of what `act` does; what was done, and the saver."""
+    for left in range(10_000):
         saver = filled(make)
         saver.left, done = left, []
         try:
