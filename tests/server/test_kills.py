@@ -10,9 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +28,7 @@ from langgraph_patch.threads import open_database, repair_thread, undo_repair
 from support.databases import open_saver, rows_of
 from support.paths import ENVIRONMENT
 from support.placeholder_texts import FAILED, UNKNOWN, WAITED
+from support.processes import forked
 from support.stored_threads import results, scanned, stored, thread
 from support.thread_laws import NOW
 
@@ -91,18 +90,6 @@ def done_in(folder: Path) -> list[str]:
     """What the tools did."""
     log = folder / "log"
     return log.read_text().split() if log.exists() else []
-
-
-def forked(act: Callable[[], Any]) -> int:
-    """The id of a process of its own, which has imported all that this one has, and acts."""
-    with warnings.catch_warnings(action="ignore"):  # of the threads of this process
-        process = os.fork()
-    if not process:
-        try:
-            act()
-        finally:
-            os._exit(0)
-    return process
 
 
 def kill_at(

@@ -22,7 +22,6 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.types import Command, interrupt
-from test_kills import forked
 
 from kit import KINDS, StrictModel, calls, results_in
 from langgraph_patch import validate_messages, with_patching
@@ -32,6 +31,7 @@ from support.bank import THREAD, Bank, Talk, replay, twice
 from support.databases import open_saver
 from support.paths import SCRIPTS
 from support.placeholder_texts import STARTED, WAITED
+from support.processes import forked
 from support.retention import JOBS, MOMENTS, check, play
 
 DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
