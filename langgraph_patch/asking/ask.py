@@ -44,7 +44,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.asking.attempts import Attempts
-from langgraph_patch.asking.guard import TruncationGuard, guarded, in_charge
+from langgraph_patch.asking.guard import TruncationGuard, in_charge
 from langgraph_patch.asking.refusal import carried_by, is_refusal, text_of
 from langgraph_patch.errors import PatchError, note, without_notes
 
@@ -104,7 +104,7 @@ def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | Non
     while True:
         guard, sent = attempts.request.guard(), attempts.request.send()
         try:
-            output = yield sent if guard is None else guarded(guard, sent)
+            output = yield sent if guard is None else guard.around(sent)
         except Exception as error:  # noqa: BLE001 - raised below, if it stays
             failed = yield from _next_form(attempts, error, guard)
         else:

@@ -156,6 +156,19 @@ class TruncationGuard(BaseCallbackHandler):
         if self._around is not None:
             self._around.learn(self)
 
+    def around(self, request: IORequest) -> IORequest:
+        """A request with this guard in charge. The caller corrects its output with it."""
+
+        def call() -> Any:
+            with self:
+                return request.sync()
+
+        async def acall() -> Any:
+            with self:
+                return await request.asynchronous()
+
+        return IORequest(call, acall)
+
     def learn(self, nearer: TruncationGuard) -> None:
         """Note what ran below a guard that was in charge: no callback has shown it to this one."""
         self._ran_tool |= nearer._ran_tool
@@ -401,20 +414,6 @@ def _has_coroutine(guard: TruncationGuard) -> bool:
         return False
     parts = chain.from_iterable(map(gc.get_referents, others))
     return any(isinstance(part, Context) and part.get(_GUARD) is guard for part in parts)
-
-
-def guarded(guard: TruncationGuard, request: IORequest) -> IORequest:
-    """A request with a guard. The caller corrects its output with it."""
-
-    def call() -> Any:
-        with guard:
-            return request.sync()
-
-    async def acall() -> Any:
-        with guard:
-            return await request.asynchronous()
-
-    return IORequest(call, acall)
 
 
 def _marks_of(message: object) -> set[object]:

@@ -39,7 +39,7 @@ from langgraph_patch._langgraph.graphs import (
 )
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest, run_async, run_sync
-from langgraph_patch.asking.guard import TruncationGuard, guarded
+from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.errors import GraphError
 from langgraph_patch.history.placeholders import is_placeholder
 from langgraph_patch.repairing.entry import Router
@@ -270,7 +270,7 @@ def _tool_node_with(
         if value is None:
             return {tool_messages_key(node): []}
         request = IORequest(lambda: inner(value, **kwargs), lambda: ainner(value, **kwargs))
-        request = guarded(TruncationGuard(run, drops=True), request)
+        request = TruncationGuard(run, drops=True).around(request)
         return (
             (yield from own.run_task(value, run.config, request)) if own.names else (yield request)
         )
