@@ -70,7 +70,7 @@ class Request(ABC):
 
     @property
     def asks(self) -> tuple[object, ...]:
-        """The runnable that it asks and its options; none if it is not known before it is sent."""
+        """The runnable that it asks, then its options; None alone if that shows only later."""
         return (None,)
 
     @property
