@@ -25,7 +25,7 @@ from langgraph_patch._sansio import IOGenerator, IORequest, method_request
 from langgraph_patch._text import quoted
 from langgraph_patch.errors import EvidenceError, MessagesError
 from langgraph_patch.evidence.superstep import Superstep, Task, fold, superstep_of
-from langgraph_patch.history.calls import UNFINISHED, Call, read_calls
+from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.comparing import is_equal
 from langgraph_patch.history.fields import corrected
 from langgraph_patch.history.messages import as_messages
@@ -377,7 +377,7 @@ def open_in_turn(messages: Sequence[BaseMessage]) -> list[Call]:
         if isinstance(stored, ToolMessage):
             answered.add(stored.tool_call_id)
         elif isinstance(stored, AIMessage):
-            made = [call for call in read_calls(stored) if call.source not in UNFINISHED]
+            made = [call for call in read_calls(stored) if not call.is_unfinished]
             found += [call for call in made if call.id not in answered]
             answered -= {call.id for call in made}
     return found

@@ -16,9 +16,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 
 from langgraph_patch.history.fields import (
-    CALL_BLOCKS,
     CUSTOM_CALL,
     Block,
+    blocks_beside,
     blocks_of,
     dicts,
     text_of,
@@ -26,7 +26,7 @@ from langgraph_patch.history.fields import (
 
 Source = Literal["tool_calls", "invalid_tool_calls", "stopped", "content", "additional_kwargs"]
 
-UNFINISHED: Final = ("invalid_tool_calls", "stopped")
+_UNFINISHED: Final = ("invalid_tool_calls", "stopped")
 """The sources of calls that the model did not finish."""
 
 STOPPED: Final = "The model stopped before the arguments were a complete JSON object."
@@ -66,6 +66,11 @@ class Call:
     def key(self) -> tuple[int, int]:
         """The index of the message and the position of the call in it."""
         return self.index, self.ordinal
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it is one that the model did not finish."""
+        return self.source in _UNFINISHED
 
 
 def read_calls(message: AIMessage, index: int = 0) -> list[Call]:
@@ -115,7 +120,7 @@ def _listed_call(
 
 
 def _call_of_block(block: Block) -> Call:
-    args = block.fields.get(CALL_BLOCKS[block.kind][1])
+    args = block.args
     if block.kind == "tool_use" and not args:
         args = block.fields.get("partial_json", args)  # part of a stream of Claude
     if block.kind == CUSTOM_CALL:
@@ -134,7 +139,7 @@ def _new_call(
 ) -> Call:
     """A call with the id and name of a stored item; its place in the history is set later."""
     # Empty arguments of an invalid call are incomplete, not those of a tool without parameters.
-    args = None if source in UNFINISHED and not stored else complete_args(stored)
+    args = None if source in _UNFINISHED and not stored else complete_args(stored)
     raw_args = None
     if args is None:
         raw_args = stored if isinstance(stored, str) else "" if stored is None else repr(stored)
@@ -144,7 +149,7 @@ def _new_call(
 
 def is_complete(call: Call) -> bool:
     """Whether the model finished the call: its arguments are complete, and nothing stopped it."""
-    return call.raw_args is None and call.source not in UNFINISHED
+    return call.raw_args is None and not call.is_unfinished
 
 
 def complete_args(stored: object) -> dict[str, Any] | None:
@@ -183,8 +188,7 @@ def computer_call_ids(message: AIMessage) -> set[str]:
     v0 items of `additional_kwargs["tool_outputs"]`. Their results are `ToolMessage`s in a form
     that only OpenAI accepts.
     """
-    beside = map(Block, dicts(message.additional_kwargs.get("tool_outputs")))
-    blocks = [*blocks_of(message), *beside]
+    blocks = [*blocks_of(message), *blocks_beside(message)]
     return {block.call_id for block in blocks if block.kind == "computer_call"} - {""}
 
 

@@ -169,6 +169,21 @@ class Block:
         return self.kind in CALL_BLOCKS
 
     @property
+    def args(self) -> Any:
+        """The arguments of the call in it, as they are stored; None if there are none."""
+        return self.fields.get(CALL_BLOCKS[self.kind][1])
+
+    @property
+    def is_custom_output(self) -> bool:
+        """Whether it is the result of a custom tool call, in OpenAI's form."""
+        return self.kind == CUSTOM_OUTPUT
+
+    @property
+    def has_id_of_call(self) -> bool:
+        """Whether its `id` is that of a call, and not of an item of the Responses API."""
+        return self.kind == "server_tool_call" or CALL_BLOCKS.get(self.kind, ("",))[0] == "id"
+
+    @property
     def is_reasoning(self) -> bool:
         """Whether a model thinks in it. It says nothing to a reader."""
         return self.kind in _REASONING_BLOCKS
@@ -184,6 +199,10 @@ class Block:
     def result_id(self) -> str:
         """The id of the call that it is the result of; `""` if it is no result."""
         return text_of(self.fields.get("tool_use_id") or self.fields.get("tool_call_id"))
+
+    @classmethod
+    def of_text(cls, text: str) -> Block:
+        return cls({"type": "text", "text": text})
 
     def with_fields(self, fields: Mapping[str, Any]) -> Block:
         """The block with other fields; a wrapped one stays wrapped."""
@@ -205,8 +224,9 @@ def blocks_of(message: BaseMessage) -> list[Block]:
     return [*map(Block, content if isinstance(content, list) else [content])]
 
 
-def text_block(text: str) -> Block:
-    return Block({"type": "text", "text": text})
+def blocks_beside(message: BaseMessage) -> list[Block]:
+    """The blocks that OpenAI's integration puts beside the content in its older form."""
+    return [*map(Block, dicts(message.additional_kwargs.get("tool_outputs")))]
 
 
 def is_v1(message: BaseMessage) -> bool:
@@ -224,5 +244,5 @@ def with_text(message: BaseMessage, content: Any, text: str) -> Any:
     """
     if isinstance(content, list) or is_v1(message):
         blocks = content if isinstance(content, list) else []
-        return [*blocks, text_block(text).stored]
+        return [*blocks, Block.of_text(text).stored]
     return text

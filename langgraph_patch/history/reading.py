@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from langchain_core.messages import (
@@ -14,13 +14,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langgraph_patch.history.calls import (
-    UNFINISHED,
-    Call,
-    computer_call_ids,
-    is_complete,
-    read_calls,
-)
+from langgraph_patch.history.calls import Call, computer_call_ids, is_complete, read_calls
 from langgraph_patch.history.fields import corrected
 from langgraph_patch.history.pairing import CallingMessage, PairedCall, pair
 from langgraph_patch.history.placeholders import look_again_from
@@ -36,12 +30,14 @@ class Reading:
         corrected: The messages with corrected fields; the same objects where they are valid.
         calling_messages: The messages that call tools, by their index.
         stored_results: The results, by the index of the message that holds them.
+        of_computer: The indexes of the results of computer calls, which stay where they are.
     """
 
     messages: Sequence[BaseMessage]
     corrected: Sequence[BaseMessage]
     calling_messages: dict[int, CallingMessage]
     stored_results: dict[int, Sequence[Result]]
+    of_computer: set[int] = field(default_factory=set)
 
     @property
     def paired_calls(self) -> Iterator[PairedCall]:
@@ -102,7 +98,7 @@ def read_history(
                 calling.calls = [PairedCall(calling, call) for call in calls]
                 computer_calls.difference_update(call.id for call in calls)
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
-            pass  # it stays where it is
+            reading.of_computer.add(index)
         elif results := read_results(message, index, after, human_follows=index in before_human):
             reading.stored_results[index] = results
             if results[0].remainder is None:
@@ -148,8 +144,7 @@ def _note_what_follows(calling: CallingMessage, reading: Reading, *, leaves_open
     complete = [paired for paired in calling.calls if is_complete(paired.call)]
     is_running = not complete or any(paired.answer is None for paired in complete)
     for paired in calling.calls:
-        is_unfinished = paired.call.source in UNFINISHED
-        may_stay = is_complete(paired.call) or (is_unfinished and is_running)
+        may_stay = is_complete(paired.call) or (paired.call.is_unfinished and is_running)
         paired.stays_open = is_left and paired.answer is None and may_stay
 
 

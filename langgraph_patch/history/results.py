@@ -154,7 +154,7 @@ def as_result_of(call: Call, message: ToolMessage) -> ToolMessage:
         The same object if nothing has to change, else a copy.
     """
     update = dict[str, Any]()
-    is_output = any(block.kind == CUSTOM_OUTPUT for block in blocks_of(message))
+    is_output = any(block.is_custom_output for block in blocks_of(message))
     if call.block_type == CUSTOM_CALL and not is_output:
         # Integrations send only the first block; all blocks are kept.
         others = message.content if isinstance(message.content, list) else []

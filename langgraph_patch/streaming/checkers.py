@@ -27,7 +27,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch._text import short
 from langgraph_patch.errors import OptionError, StreamError
-from langgraph_patch.history.fields import Block, blocks_of, dicts
+from langgraph_patch.history.fields import Block, blocks_beside, blocks_of
 from langgraph_patch.streaming.streams import apass_on, open_stream, pass_on
 
 _CALLS_OUTSIDE_TOOL_CALLS: Final = frozenset(
@@ -231,7 +231,7 @@ def phase_of(chunk: AIMessage) -> str | None:
 
 def _blocks(chunk: AIMessage) -> list[Block]:
     """The content blocks, and those that the integration's `output_version="v0"` puts beside."""
-    return [*blocks_of(chunk), *map(Block, dicts(chunk.additional_kwargs.get("tool_outputs")))]
+    return [*blocks_of(chunk), *blocks_beside(chunk)]
 
 
 # --- the stream of a model -----------------------------------------------------------------

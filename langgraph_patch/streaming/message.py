@@ -20,7 +20,7 @@ from langgraph_patch._text import short
 from langgraph_patch.asking.streamed_calls import REASON_KEYS, group_call_chunks
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.calls import complete_args
-from langgraph_patch.history.fields import CALL_BLOCKS, Block, blocks_of, digest_of
+from langgraph_patch.history.fields import Block, blocks_of, digest_of
 from langgraph_patch.streaming.streams import open_stream
 
 UNFINISHED_KEY: Final = "langgraph_patch_unfinished"
@@ -298,5 +298,5 @@ def _final_block(block: Block, args_by_id: _Args) -> Block | None:
     if block.call_id not in args_by_id:
         return block if block.call_id else None
     args = args_by_id[block.call_id]
-    has_args = CALL_BLOCKS[block.kind][1] in block.fields and block.kind != "tool_call_chunk"
+    has_args = block.args is not None and block.kind != "tool_call_chunk"
     return block if args is not None and has_args else block.with_args(args or {})

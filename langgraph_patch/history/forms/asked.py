@@ -32,7 +32,7 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch.history.changes import Change, Patch, change_of, joined, patch_of
-from langgraph_patch.history.fields import Block, blocks_of, text_block, text_of
+from langgraph_patch.history.fields import Block, blocks_of, text_of
 from langgraph_patch.history.forms.phrases import OF_MEDIA, matters_in
 from langgraph_patch.history.forms.whole import NO_TEXT, as_one
 
@@ -271,7 +271,7 @@ def _without_media(messages: Sequence[BaseMessage], taken: set[Place]) -> Patch:
                 tool = stored.name or tools.get(stored.tool_call_id) or "a tool"
                 whose = f"that {tool} returned"
             blocks = [
-                text_block(_NOT_SENT.format(what=f"{_described(block)} {whose}"))
+                Block.of_text(_NOT_SENT.format(what=f"{_described(block)} {whose}"))
                 if number in numbers
                 else block
                 for number, block in enumerate(blocks_of(stored))

@@ -15,14 +15,13 @@ from typing import Any, cast
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolCall, ToolMessage
 from langchain_core.messages.tool import tool_call
 
-from langgraph_patch.history.calls import Call, computer_call_ids
+from langgraph_patch.history.calls import Call
 from langgraph_patch.history.changes import Change, Patch, change_of, joined, patch_of
 from langgraph_patch.history.fields import (
-    CUSTOM_OUTPUT,
     UNKNOWN_TOOL,
     Block,
+    blocks_beside,
     blocks_of,
-    dicts,
     digest_of,
     is_v1,
     text_of,
@@ -78,8 +77,6 @@ def plain_form(
     reading = read_history(messages)
     calls = _plain_calls(reading, tools, _COMMON_ID if keeps_ids else _VALID_ID)
     own = {p.answer.index: (p.call, call) for p, call in calls.items() if p.answer is not None}
-    models = [message for message in messages if isinstance(message, AIMessage)]
-    computer_ids = set[str]().union(*map(computer_call_ids, models))
     front, speakers = _system_message(messages), _speakers(messages)
     written: list[BaseMessage] = [] if front is None else [front]
     changes: list[Change] = []
@@ -94,7 +91,7 @@ def plain_form(
             after = _plain_result(result.message, *own[index])
         elif isinstance(stored, AIMessage):
             after = _plain_answer(stored, [])
-        elif isinstance(stored, ToolMessage) and stored.tool_call_id in computer_ids:
+        elif index in reading.of_computer:
             after = None
         if after is not None and after.name and after.name not in tools:
             after = _named(after, speakers.get(after.name) or valid_name(after.name))
@@ -246,19 +243,19 @@ def _plain_text(message: AIMessage) -> str:
 
 def _beside(message: AIMessage) -> list[Block]:
     """What a message states beside its content, as blocks."""
-    extra, beside = message.additional_kwargs, dicts(message.additional_kwargs.get("tool_outputs"))
+    extra, beside = message.additional_kwargs, blocks_beside(message)
     if isinstance(audio := extra.get("audio"), dict):
-        beside.insert(0, {"type": "audio", "text": audio.get("transcript")})
+        beside.insert(0, Block({"type": "audio", "text": audio.get("transcript")}))
     is_said = any(block.kind == "refusal" for block in blocks_of(message))
     if extra.get("refusal") and not is_said:
-        beside.insert(0, {"type": "refusal", "refusal": extra["refusal"]})
-    return [*map(Block, beside)]
+        beside.insert(0, Block({"type": "refusal", "refusal": extra["refusal"]}))
+    return beside
 
 
 def _plain_result(message: ToolMessage, stored: Call, call: ToolCall) -> ToolMessage:
     """The result of a call under its id and name, with a text for output in a form of OpenAI's."""
     update = dict[str, Any]()
-    outputs = [b.fields.get("output") for b in blocks_of(message) if b.kind == CUSTOM_OUTPUT]
+    outputs = [b.fields.get("output") for b in blocks_of(message) if b.is_custom_output]
     if outputs:
         update["content"] = "\n".join(map(text_of, outputs))
     if message.tool_call_id != call["id"]:

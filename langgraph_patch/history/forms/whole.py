@@ -27,13 +27,10 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.changes import Change, DefectKind, Patch, change_of, patch_of
 from langgraph_patch.history.fields import (
-    CALL_BLOCKS,
-    CUSTOM_CALL,
     Block,
     blocks_of,
     corrected,
     is_v1,
-    text_block,
     text_of,
     with_text,
 )
@@ -51,9 +48,6 @@ _CLAUDES_IDS = ("srvtoolu_", "mcptoolu_")
 
 _ITEM_IDS = ("rs_", "msg_", "fc_", "ws_")
 """How the ids of items of the Responses API begin. An id may be in a request once."""
-
-_WITH_OWN_IDS = {*CALL_BLOCKS, "server_tool_call"} - {"function_call", CUSTOM_CALL}
-"""The types of blocks whose `id` is that of a call, and not of an item of the Responses API."""
 
 _OF_THINKING = re.compile(r"thinking|thought|signature|reasoning", re.IGNORECASE)
 
@@ -171,7 +165,7 @@ def as_one(messages: Sequence[BaseMessage], between: str = "\n") -> BaseMessage:
             first = own.pop(0) if own and isinstance(own[0], str) else ""
             own.insert(0, f"[{speaker}]: {first}")
         content += own
-    whole: Any = [text_block(each).stored if isinstance(each, str) else each for each in content]
+    whole: Any = [Block.of_text(each).stored if isinstance(each, str) else each for each in content]
     if all(isinstance(message.content, str) for message in messages):
         whole = between.join(content)
     name = None if len(names) > 1 else messages[0].name
@@ -265,7 +259,7 @@ def _with_ended_tools(blocks: list[Block], answered: Collection[str]) -> list[Bl
             continue
         while block.kind == "computer_call" and written and written[-1].kind == "reasoning":
             written.pop()
-        written.append(text_block(_STARTED.format(name=tool_name_of(block))))
+        written.append(Block.of_text(_STARTED.format(name=tool_name_of(block))))
     return written
 
 
@@ -311,7 +305,7 @@ def _with_own_items(message: AIMessage, blocks: list[Block], taken: Collection[s
 def _item_id(block: Block) -> str:
     """The id that the Responses API gave to an item; `""` if it is none."""
     item_id = block.fields.get("id")
-    if block.kind in _WITH_OWN_IDS:  # the id is that of a call
+    if block.has_id_of_call:
         item_id = block.v1_extra("item_id") if block.kind == "tool_call" else None
     return item_id if isinstance(item_id, str) and item_id.startswith(_ITEM_IDS) else ""
 
@@ -320,7 +314,7 @@ def _without_item_id(block: Block) -> Block:
     """A block without its id. One without which LangChain cannot read it becomes a text."""
     fields = dict(block.fields)
     if _item_id(block).startswith("ws_"):
-        return text_block(_USED.format(name=tool_name_of(block)))
+        return Block.of_text(_USED.format(name=tool_name_of(block)))
     if block.kind == "tool_call":
         fields["extras"] = {k: v for k, v in fields["extras"].items() if k != "item_id"}
     else:
