@@ -21,7 +21,7 @@ from langgraph_patch.asking.attempts import Attempts
 from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.asking.request import Histories, Request
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.changes import Patch, joined
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.repairing.reconcile import Lookup
@@ -185,7 +185,7 @@ class PatchToolCallsMiddleware(_Base):
         for patch in attempts.patches.values():
             stored = repair.patch if repair is not None else Patch(history, (), history)
             if are_identical(patch.before, stored.messages) and run.is_alone:
-                repair = Repair(joined(stored, patch), repair.restored if repair else ())
+                repair = Repair(Patch.joined(stored, patch), repair.restored if repair else ())
         if repair is None:
             return response
         return (yield from self._written(repair, response, run))

@@ -16,12 +16,12 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import IOGenerator
+from langgraph_patch._text import cut
 from langgraph_patch.evidence.judge import JudgedCall
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real
 from langgraph_patch.evidence.window import Reader, Window, called_in, is_version, open_in_turn
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.findings import Finding
-from langgraph_patch.history.texts import shortened
 
 TOOLS = "tools"
 """LangGraph's name for the node that runs tools. In a node with another name, a middleware may have
@@ -184,4 +184,4 @@ def _text(call: Call | None, result: ToolMessage) -> str:
     name = call.name if call else result.name or "tool"
     args = json.dumps(call.args, ensure_ascii=False, default=repr) if call and call.args else ""
     text = " ".join(str(result.text).split())
-    return f"{name}({shortened(args, _MAX_ARGUMENTS)}): {shortened(text, _MAX_TEXT)}"
+    return f"{name}({cut(args, _MAX_ARGUMENTS)}): {cut(text, _MAX_TEXT)}"

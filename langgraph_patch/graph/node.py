@@ -36,7 +36,7 @@ from langgraph_patch.asking.attempts import Attempts
 from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.asking.request import Histories, Request
 from langgraph_patch.graph.mentions import may_ask
-from langgraph_patch.history.changes import Patch, joined
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.reading import Reading
 from langgraph_patch.repairing.repairer import Repair, Repairer, write_repairs
@@ -188,7 +188,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         refused = attempts.patches
         if not patches and not refused:
             return output
-        later = {key: joined(patches[key], refused[key]) for key in refused if key in patches}
+        later = {key: Patch.joined(patches[key], refused[key]) for key in refused if key in patches}
         patches = {**refused, **patches, **later}
         # What no model read stays as it is: START repairs it with the next message.
         can_write = (self._is_model or attempts.has_asked) and not self._has_cache

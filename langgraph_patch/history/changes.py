@@ -103,6 +103,14 @@ class Change:
     before: BaseMessage | None
     after: BaseMessage | None
 
+    @classmethod
+    def of(
+        cls, defect: DefectKind, index: int, before: BaseMessage, after: BaseMessage | None
+    ) -> Change:
+        """The change of a whole message, which names no call."""
+        kind: ChangeKind = "dropped" if after is None else "corrected"
+        return cls(kind, defect, index, "", None, None, before, after)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the change as JSON values, with complete messages."""
         return {name: json_value(getattr(self, name)) for name in self.__slots__}
@@ -138,6 +146,23 @@ class Patch:
     changes: tuple[Change, ...]
     before: list[BaseMessage]
 
+    @classmethod
+    def of(
+        cls, messages: Sequence[BaseMessage], written: list[BaseMessage], changes: Sequence[Change]
+    ) -> Patch:
+        """The patch of a history; with the very list that was read if there are no changes."""
+        before = messages if isinstance(messages, list) else list(messages)
+        return cls(written if changes else before, tuple(changes), before)
+
+    @classmethod
+    def joined(cls, first: Patch, second: Patch) -> Patch:
+        """Two repairs of one history, the second of what the first one left, as one."""
+        if not first or not second:
+            return second or first
+        places = {id(message): index for index, message in enumerate(first.before)}
+        later = (replace(c, index=places.get(id(c.before), c.index)) for c in second.changes)
+        return cls(second.messages, (*first.changes, *later), first.before)
+
     def __bool__(self) -> bool:
         return bool(self.changes)
 
@@ -170,30 +195,6 @@ class Patch:
             "messages": [json_value(message) for message in self.messages],
             "changes": [change.to_dict() for change in self.changes],
         }
-
-
-def change_of(
-    defect: DefectKind, index: int, before: BaseMessage, after: BaseMessage | None
-) -> Change:
-    kind: ChangeKind = "dropped" if after is None else "corrected"
-    return Change(kind, defect, index, "", None, None, before, after)
-
-
-def patch_of(
-    messages: Sequence[BaseMessage], written: list[BaseMessage], changes: Sequence[Change]
-) -> Patch:
-    """A patch; the very list that was read if there are no changes."""
-    before = messages if isinstance(messages, list) else list(messages)
-    return Patch(written if changes else before, tuple(changes), before)
-
-
-def joined(first: Patch, second: Patch) -> Patch:
-    """Two repairs of one history, the second of what the first one left, as one."""
-    if not first or not second:
-        return second or first
-    places = {id(message): index for index, message in enumerate(first.before)}
-    later = (replace(c, index=places.get(id(c.before), c.index)) for c in second.changes)
-    return Patch(second.messages, (*first.changes, *later), first.before)
 
 
 # --- messages as JSON values -----------------------------------------------------------------

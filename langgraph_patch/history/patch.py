@@ -47,7 +47,7 @@ from langchain_core.messages import BaseMessage
 
 from langgraph_patch._text import short
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.changes import Change, Patch, patch_of
+from langgraph_patch.history.changes import Change, Patch
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.findings import Evidence, Finding
 from langgraph_patch.history.messages import as_messages
@@ -116,7 +116,7 @@ def patch_messages(
     checked_placeholder(placeholder)
     _check_evidence(evidence)
     if not evidence and is_valid(messages):
-        return patch_of(messages, [], ())
+        return Patch.of(messages, [], ())
     reading = read_history(as_messages(messages))
     return patch_reading(reading, placeholder=placeholder, evidence=evidence)
 

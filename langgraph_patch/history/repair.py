@@ -17,14 +17,7 @@ from langchain_core.messages import BaseMessage, FunctionMessage, ToolMessage
 from langgraph_patch._text import short
 from langgraph_patch.errors import OptionError, note
 from langgraph_patch.history.calls import Call, write_calls
-from langgraph_patch.history.changes import (
-    Change,
-    ChangeKind,
-    DefectKind,
-    Patch,
-    change_of,
-    patch_of,
-)
+from langgraph_patch.history.changes import Change, ChangeKind, DefectKind, Patch
 from langgraph_patch.history.fields import UNKNOWN_TOOL, digest_of, is_refused_by_all
 from langgraph_patch.history.findings import Cause, DanglingCall, Evidence, Finding
 from langgraph_patch.history.pairing import CallingMessage, PairedCall
@@ -59,7 +52,7 @@ def patch_reading(
     repair = _Repair(reading, evidence or {}, placeholder)
     for index, stored in enumerate(reading.messages):
         repair.write(index, stored)
-    return patch_of(reading.messages, repair.messages, repair.changes)
+    return Patch.of(reading.messages, repair.messages, repair.changes)
 
 
 def dangling_calls(
@@ -233,7 +226,7 @@ class _Repair:
         message = stored
         if is_refused_by_all(stored):
             message = self.reading.corrected[index]
-            self.changes.append(change_of("bad_field", index, stored, message))
+            self.changes.append(Change.of("bad_field", index, stored, message))
         if (calling := self.reading.calling_messages.get(index)) is not None:
             self._write_with_results(calling, message)
         elif (results := self.reading.stored_results.get(index)) is not None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Literal, get_args
 
-from langgraph_patch._text import one_line, short
+from langgraph_patch._text import cut, one_line, short
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.findings import DanglingCall
 
@@ -74,11 +74,11 @@ def default_text(call: DanglingCall, *, human_follows: bool) -> str:
     keys = (f"{detail}, human follows", f"{cause}, human follows") if human_follows else ()
     key = next(key for key in (*keys, detail, cause) if key in texts)
     names = {
-        "name": one_line(shortened(call.name or _NONE, _MAX_NAME)),
-        "id": one_line(shortened(call.tool_call_id or _NONE, _MAX_NAME)),
+        "name": one_line(cut(call.name or _NONE, _MAX_NAME)),
+        "id": one_line(cut(call.tool_call_id or _NONE, _MAX_NAME)),
     }
     available = MAX_TEXT - len(texts[key].format(**names, error=""))
-    error = shortened(call.error or "", available // 2 if call.inner else available)
+    error = cut(call.error or "", available // 2 if call.inner else available)
     text = texts[key].format(**names, error=error)
     if not call.inner:
         return text
@@ -111,9 +111,4 @@ def turn_texts(name: str, not_kept: Sequence[str]) -> list[str]:
 
 def _fit(template: str, items: str, length: int) -> str:
     """The template with the items, which are shortened so that the whole has at most `length`."""
-    return template.format(items=shortened(items, length - len(template.format(items=""))))
-
-
-def shortened(text: str, length: int) -> str:
-    """A text, cut to a length; an ellipsis is its last character then."""
-    return text if len(text) <= length else text[: length - 1] + "…"
+    return template.format(items=cut(items, length - len(template.format(items=""))))

@@ -25,6 +25,7 @@ from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator
+from langgraph_patch._text import cut
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.nested import without
 from langgraph_patch.evidence.superstep import Superstep, Task
@@ -34,7 +35,7 @@ from langgraph_patch.history.changes import Change, Patch
 from langgraph_patch.history.fields import PLACEHOLDER_KEY, digest_of
 from langgraph_patch.history.placeholders import HIDDEN_ID
 from langgraph_patch.history.reading import read_history
-from langgraph_patch.history.texts import shortened, turn_texts
+from langgraph_patch.history.texts import turn_texts
 from langgraph_patch.repairing.repairer import Repair, Repairer
 
 NAME = "patch_tool_calls"
@@ -257,7 +258,7 @@ def _lines_of(messages: Sequence[BaseMessage]) -> Iterator[str]:
 
 
 def _json(value: object) -> str:
-    return shortened(json.dumps(value, ensure_ascii=False, default=repr), _MAX_JSON)
+    return cut(json.dumps(value, ensure_ascii=False, default=repr), _MAX_JSON)
 
 
 def _ids_of(caller: Task) -> tuple[str, str]:

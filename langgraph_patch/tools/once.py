@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.tools import BaseTool
@@ -38,9 +38,9 @@ from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import GraphError, StartedError
-from langgraph_patch.evidence.claims import Claim, Record, Word, keeps_first_write
+from langgraph_patch.evidence.claims import Claim, Record, keeps_first_write
 from langgraph_patch.evidence.window import Reader
-from langgraph_patch.history.findings import Cause, DanglingCall
+from langgraph_patch.history.findings import DanglingCall
 from langgraph_patch.history.texts import default_text
 from langgraph_patch.repairing.writing import messages_in
 
@@ -364,7 +364,7 @@ class OnceCall:
         error = str(last.value.get("error"))
         if self._answers and last.refused not in (None, self._answers):
             name, call_id, args = (self._call[key] for key in ("name", "id", "args"))
-            cause: Cause = "cancelled" if is_cancelled else "failed"
+            cause: Literal["cancelled", "failed"] = "cancelled" if is_cancelled else "failed"
             found = DanglingCall(call_id, name, args, cause, error, self._message, 0)
             text = default_text(found, human_follows=False)
             return [ToolMessage(text, tool_call_id=call_id, name=name, status="error")]
@@ -421,7 +421,7 @@ class OnceCall:
             cancelled = not isinstance(first, Exception)
             yield from self._end("failed", error=repr(first), cancelled=cancelled)
 
-    def _end(self, word: Word, **value: Any) -> IOGenerator[None]:
+    def _end(self, word: Literal["paused", "ended", "failed"], **value: Any) -> IOGenerator[None]:
         if self._claim is not None:
             if word == "ended":
                 # What a graph in the tool has asked is no question of the task.

@@ -31,7 +31,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langgraph_patch.history.changes import Change, Patch, change_of, joined, patch_of
+from langgraph_patch.history.changes import Change, Patch
 from langgraph_patch.history.fields import Block, blocks_of, text_of
 from langgraph_patch.history.forms.phrases import OF_MEDIA, matters_in
 from langgraph_patch.history.forms.whole import NO_TEXT, as_one
@@ -84,7 +84,7 @@ def asked_form(
         inserted message 2 (role_order)
     """
     matters = matters_in(refusal)
-    patch = patch_of(messages, [], ())
+    patch = Patch.of(messages, [], ())
     if matters & OF_MEDIA:
         reads_none = "no_media" in matters
         places = media_in(messages)[: None if reads_none else among]
@@ -93,11 +93,11 @@ def asked_form(
             return patch
         patch = _without_media(messages, taken)
     if matters & {"user_after_tool", "alternation"}:
-        patch = joined(patch, _with_texts_between(patch.messages))
+        patch = Patch.joined(patch, _with_texts_between(patch.messages))
     if "alternation" in matters:
-        patch = joined(patch, _merged(patch.messages))
+        patch = Patch.joined(patch, _merged(patch.messages))
     if "end" in matters:
-        patch = joined(patch, _with_end(patch.messages))
+        patch = Patch.joined(patch, _with_end(patch.messages))
     return patch
 
 
@@ -277,9 +277,9 @@ def _without_media(messages: Sequence[BaseMessage], taken: set[Place]) -> Patch:
                 for number, block in enumerate(blocks_of(stored))
             ]
             after = stored.model_copy(update={"content": _content(blocks)})
-            changes.append(change_of("media", index, stored, after))
+            changes.append(Change.of("media", index, stored, after))
         written.append(after)
-    return patch_of(messages, written, changes)
+    return Patch.of(messages, written, changes)
 
 
 def _content(blocks: Sequence[Block]) -> Any:
@@ -344,7 +344,7 @@ def _with_texts_between(messages: Sequence[BaseMessage]) -> Patch:
             written.append(AIMessage(NO_TEXT))
             changes.append(_inserted(index, written[-1]))
         written.append(after)
-    return patch_of(messages, written, changes)
+    return Patch.of(messages, written, changes)
 
 
 def _merged(messages: Sequence[BaseMessage]) -> Patch:
@@ -359,8 +359,8 @@ def _merged(messages: Sequence[BaseMessage]) -> Patch:
             written += [first, *(message for _, message in others)]
             continue
         written.append(_as_one([first, *(message for _, message in others)]) if others else first)
-        changes += [change_of("role_order", index, message, None) for index, message in others]
-    return patch_of(messages, written, changes)
+        changes += [Change.of("role_order", index, message, None) for index, message in others]
+    return Patch.of(messages, written, changes)
 
 
 def _as_one(messages: Sequence[BaseMessage]) -> BaseMessage:
@@ -377,9 +377,9 @@ def _with_end(messages: Sequence[BaseMessage]) -> Patch:
     """
     last = messages[-1] if messages else None
     if not (isinstance(last, AIMessage) and last.id is not None and not last.tool_calls):
-        return patch_of(messages, [], ())
+        return Patch.of(messages, [], ())
     added = HumanMessage(NOTHING_NEW)
-    return patch_of(messages, [*messages, added], [_inserted(len(messages), added)])
+    return Patch.of(messages, [*messages, added], [_inserted(len(messages), added)])
 
 
 def _inserted(index: int, message: BaseMessage) -> Change:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
 
-from langgraph_patch.history.changes import Patch, joined
+from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.forms.asked import TAKES, Take, asked_form, media_in, newest_human
 from langgraph_patch.history.forms.phrases import OF_MEDIA, matters_in, speaks_of_calls
 from langgraph_patch.history.forms.plain import plain_form
@@ -132,14 +132,14 @@ class _How(NamedTuple):
         for key, start in starts.items():
             found = start
             if self.refusal is not None:
-                found = joined(found, repair_refused(found.messages, self.refusal))
+                found = Patch.joined(found, repair_refused(found.messages, self.refusal))
             stored[key] = found
             if self.tools is not None:
                 plain = plain_form(found.messages, self.tools, keeps_ids=self.keeps_ids)
-                found = joined(found, plain)
+                found = Patch.joined(found, plain)
             if self.take is not None:
                 most, refusal = (among or {}).get(key), self.refusal or ""
-                found = joined(found, asked_form(found.messages, refusal, self.take, most))
+                found = Patch.joined(found, asked_form(found.messages, refusal, self.take, most))
             sent[key] = found
         return Form(starts, {key: patch for key, patch in stored.items() if patch}, sent, self)
 

@@ -16,7 +16,7 @@ from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolC
 from langchain_core.messages.tool import tool_call
 
 from langgraph_patch.history.calls import Call
-from langgraph_patch.history.changes import Change, Patch, change_of, joined, patch_of
+from langgraph_patch.history.changes import Change, Patch
 from langgraph_patch.history.fields import (
     UNKNOWN_TOOL,
     Block,
@@ -98,8 +98,8 @@ def plain_form(
         if after is not None and not is_system:
             written.append(after)
         if after is not stored or (is_system and index):
-            changes.append(change_of("foreign", index, stored, after))
-    return patch_of(messages, written, changes)
+            changes.append(Change.of("foreign", index, stored, after))
+    return Patch.of(messages, written, changes)
 
 
 def portable_messages(messages: Sequence[Any]) -> Patch:
@@ -127,8 +127,8 @@ def portable_messages(messages: Sequence[Any]) -> Patch:
         'bank_wire'
     """
     patch = patch_messages(messages)
-    whole = joined(patch, repair_refused(patch.messages))
-    return joined(whole, plain_form(whole.messages))
+    whole = Patch.joined(patch, repair_refused(patch.messages))
+    return Patch.joined(whole, plain_form(whole.messages))
 
 
 # --- the ids and names of calls -----------------------------------------------------------------

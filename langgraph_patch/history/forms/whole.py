@@ -25,7 +25,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langgraph_patch.history.calls import read_calls
-from langgraph_patch.history.changes import Change, DefectKind, Patch, change_of, patch_of
+from langgraph_patch.history.changes import Change, DefectKind, Patch
 from langgraph_patch.history.fields import (
     Block,
     blocks_of,
@@ -116,8 +116,8 @@ def repair_refused(messages: Sequence[BaseMessage], refusal: str = "") -> Patch:
                 after = _with_content(message, [block.stored for block in whole])
         written += [] if after is None else [after]
         if after is not stored:
-            changes.append(change_of(defect, index, stored, after))
-    return patch_of(messages, written, changes)
+            changes.append(Change.of(defect, index, stored, after))
+    return Patch.of(messages, written, changes)
 
 
 def _whole_blocks(
