@@ -1,12 +1,11 @@
-"""The address of a checkpoint: its thread, its namespace and its id; and the share of a thread."""
+"""The address of a checkpoint: its thread, its namespace and its id."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 
@@ -67,22 +66,3 @@ class Address:
     def at(self, namespace: str, checkpoint_id: str | None = None) -> Address:
         """Another namespace of the same thread, at a checkpoint or at the newest one."""
         return replace(self, namespace=namespace, checkpoint_id=checkpoint_id)
-
-
-Shard: TypeAlias = tuple[int, int]
-"""A share of all threads: the number of the share, from 1 on, and of how many."""
-
-
-def is_in(shard: Shard | None, thread_id: str) -> bool:
-    """Whether a thread is in a share of all threads, which is the same in each version and process.
-
-    Examples:
-        >>> from langgraph_patch._langgraph.address import is_in
-        >>> [number for number in (1, 2, 3) if is_in((number, 3), "user-1")]
-        [2]
-    """
-    if shard is None:
-        return True
-    number, count = shard
-    digest = hashlib.sha256(thread_id.encode("utf-8", "surrogateescape")).digest()
-    return int.from_bytes(digest[:4]) % count == number - 1

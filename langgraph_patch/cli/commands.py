@@ -32,8 +32,9 @@ from langgraph_patch.cli import output
 from langgraph_patch.errors import OptionError, PatchError, ThreadError
 from langgraph_patch.history.changes import json_value
 from langgraph_patch.threads import ThreadRepair, ThreadReport
-from langgraph_patch.threads.read import Selection, StoredHistory
+from langgraph_patch.threads.read import StoredHistory
 from langgraph_patch.threads.scan import scan_selected
+from langgraph_patch.threads.selection import Selection
 from langgraph_patch.threads.stores import check_of_thread, checked_saver, open_database, store_of
 from langgraph_patch.threads.undo import find_repairs
 

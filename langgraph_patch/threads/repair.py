@@ -38,15 +38,15 @@ from langgraph_patch.errors import OptionError, check_flags
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.evidence.superstep import superstep_of
 from langgraph_patch.history.changes import Patch
-from langgraph_patch.history.comparing import are_equal
 from langgraph_patch.history.patch import changes_history
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.history.reading import read_history
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import Repairer
 from langgraph_patch.repairing.writing import unknown_key_error
-from langgraph_patch.threads.read import MARK, StoredHistory, age_of, checked_address, seconds_ahead
+from langgraph_patch.threads.read import MARK, StoredHistory, age_of, are_equal, seconds_ahead
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
+from langgraph_patch.threads.selection import checked_address
 from langgraph_patch.threads.stores import checked_saver, server_of, store_of
 
 OnPause = Literal["keep", "abandon"]

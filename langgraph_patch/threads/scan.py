@@ -15,9 +15,9 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_sdk.client import SyncLangGraphClient
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.graphs import runs_after_model
-from langgraph_patch._langgraph.storage import Loader
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.claims import read_claims
@@ -34,9 +34,10 @@ from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.repairing.repairer import Repairer
 from langgraph_patch.repairing.writing import open_calls
-from langgraph_patch.threads.read import Selection, StoredHistory, age_of, read_each, reason_of
+from langgraph_patch.threads.read import StoredHistory, age_of
 from langgraph_patch.threads.repair import check_safe, classes_not_loaded, plan_repair, stage
 from langgraph_patch.threads.reports import Stopped, ThreadReport
+from langgraph_patch.threads.selection import Selection, read_each, reason_of
 from langgraph_patch.threads.stores import (
     check_of_thread,
     checked_saver,
@@ -129,7 +130,7 @@ def scan_selected(
     checked = checked_saver(saver, write=False)
     quick = quick_saver(checked)
 
-    def report(address: Address, load: Loader) -> ThreadReport | None:
+    def report(address: Address, load: storage.Loader) -> ThreadReport | None:
         # Most histories are healthy, and a first look shows it, for which no message is validated.
         looked = load(quick) if quick else None
         if looked is not None and _is_healthy(looked, messages_key):

@@ -9,12 +9,13 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
-from langgraph_patch._langgraph.storage import Loader
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.threads.read import Selection, StoredHistory, checked_address, read_each
+from langgraph_patch.threads.read import StoredHistory
 from langgraph_patch.threads.repair import maybe_written
 from langgraph_patch.threads.reports import ThreadRepair
+from langgraph_patch.threads.selection import Selection, checked_address, read_each
 from langgraph_patch.threads.stores import checked_saver, quick_saver, store_of
 
 
@@ -101,7 +102,7 @@ def find_repairs(
     saver = checked_saver(saver, write=True)
     quick = quick_saver(saver) or saver  # no message is read
 
-    def planned(address: Address, load: Loader) -> tuple[Address, ThreadRepair] | None:
+    def planned(address: Address, load: storage.Loader) -> tuple[Address, ThreadRepair] | None:
         newest = StoredHistory.of(saver, address, load(quick))
         names = address.thread_id, address.namespace
         if newest.is_repair():

@@ -3,7 +3,8 @@
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from langgraph_patch.evidence.window import is_version
-from langgraph_patch.history.comparing import are_equal, are_identical, is_equal
+from langgraph_patch.history.comparing import are_identical, is_equal
+from langgraph_patch.threads.read import are_equal
 
 
 class Odd:

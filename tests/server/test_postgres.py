@@ -24,7 +24,7 @@ from langgraph_patch.cli import main
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.evidence import recover
 from langgraph_patch.threads import open_database, repair_thread, scan_threads, undo_repair
-from langgraph_patch.threads.read import Selection, selected_addresses
+from langgraph_patch.threads.selection import Selection, selected_addresses
 from langgraph_patch.threads.stores import postgres as store
 from langgraph_patch.threads.stores import tables
 from support.databases import POSTGRES_TABLES, every_row, execute, open_saver, rows_of
