@@ -81,10 +81,6 @@ async def closed_after(parts: AsyncIterator[_T]) -> AsyncIterator[AsyncIterator[
             await close()
 
 
-def call_method(target: Any, method: str, *args: Any, **kwargs: Any) -> IOGenerator[Any]:
-    return (yield method_request(target, method, *args, **kwargs))
-
-
 def run_sync(generator: IOGenerator[_T]) -> _T:
     """Run `generator` to its end, making each requested call synchronously.
 
@@ -92,10 +88,11 @@ def run_sync(generator: IOGenerator[_T]) -> _T:
 
     Examples:
         >>> from langgraph.checkpoint.memory import InMemorySaver
-        >>> from langgraph_patch._sansio import call_method, run_sync
-        >>> thread = {"configurable": {"thread_id": "1"}}
-        >>> run_sync(call_method(InMemorySaver(), "get_tuple", thread)) is None
-        True
+        >>> from langgraph_patch._sansio import method_request, run_sync
+        >>> def is_known(saver, thread):
+        ...     return (yield method_request(saver, "get_tuple", thread)) is not None
+        >>> run_sync(is_known(InMemorySaver(), {"configurable": {"thread_id": "1"}}))
+        False
     """
     try:
         request = next(generator)

@@ -28,7 +28,7 @@ from langgraph_patch._sansio import (
     GeneratorRunnable,
     IOGenerator,
     IORequest,
-    call_method,
+    method_request,
     run_async,
     run_sync,
 )
@@ -36,11 +36,6 @@ from langgraph_patch.errors import GraphError
 
 _DEFAULT_HANDLER = "__default_error_handler__"
 """The node that `compile()` creates from a default error handler, each time."""
-
-
-def parts_of_branch(branch: Any) -> tuple[Runnable[Any, Any], Mapping[Any, str] | None, Any]:
-    """The router of a conditional edge, the node for each of its labels, and its input schema."""
-    return branch.path, branch.ends, branch.input_schema
 
 
 class Graph:
@@ -214,6 +209,11 @@ class Graph:
         routers: dict[str, Any] = self.builder.branches.pop(source, {})
         return routers
 
+    @staticmethod
+    def parts_of(branch: Any) -> tuple[Runnable[Any, Any], Mapping[Any, str] | None, Any]:
+        """The router of a conditional edge, the node for each of its labels, its input schema."""
+        return branch.path, branch.ends, branch.input_schema
+
     def put_branch(self, source: str, name: str, branch: Any, **changes: Any) -> None:
         """Add a conditional edge that `take_routers` removed, with some of its fields changed."""
         self.builder.branches[source][name] = branch._replace(**changes)
@@ -223,10 +223,39 @@ class Graph:
         self.builder.edges.discard((source, target))
         self.builder.add_conditional_edges(source, router, [target])
 
+    @staticmethod
+    def name_behind(node: str) -> str:
+        """The name of the node with the routers of a `ToolNode` (`with_patching(record=True)`)."""
+        return f"{node}{_ROUTERS}"
+
     def read_by_branches(self, source: str, schema: type) -> None:
         """Make the conditional edges that leave `source` read the input schema of a node."""
         for name, branch in self.builder.branches[source].items():
             self.put_branch(source, name, branch, input_schema=schema)
+
+    def compiled_like(self, graph: Any) -> Any:
+        """Compile it with everything that a compiled graph was compiled with or set to.
+
+        START emits events as it did: none, if it had plain edges only.
+        """
+        options: dict[str, Any] = {}
+        if hasattr(graph, "stream_transformers"):  # since langgraph 1.2
+            options["transformers"] = graph.stream_transformers
+        compiled = self.builder.compile(
+            checkpointer=graph.checkpointer,
+            cache=graph.cache,
+            store=graph.store,
+            interrupt_before=graph.interrupt_before_nodes,
+            interrupt_after=graph.interrupt_after_nodes,
+            debug=graph.debug,
+            name=graph.name,
+            **options,
+        )
+        for attribute in _SET_AFTER_COMPILE:
+            setattr(compiled, attribute, getattr(graph, attribute))
+        if not graph.builder.branches.get(START):
+            run_start_untraced(compiled)
+        return compiled
 
 
 def _holds_messages(hint: object) -> bool:
@@ -271,7 +300,7 @@ class _Steps(GeneratorRunnable):
         # LangGraph gives the run of the node its name: the steps have names of their own.
         unnamed = {key: value for key, value in config.items() if key != "run_name"}
         for step in self._steps:
-            input = yield from call_method(step, "invoke", input, unnamed)
+            input = yield method_request(step, "invoke", input, unnamed)
         return input
 
 
@@ -299,42 +328,16 @@ _SET_AFTER_COMPILE = (
 """Attributes of a compiled graph that are no arguments of `compile()`."""
 
 
-def compile_like(graph: Any, builder: Any) -> Any:
-    """Compile `builder` with everything that the compiled `graph` was compiled with or set to.
-
-    START emits events as it did: none, if it had plain edges only.
-    """
-    options: dict[str, Any] = {}
-    if hasattr(graph, "stream_transformers"):  # since langgraph 1.2
-        options["transformers"] = graph.stream_transformers
-    compiled = builder.compile(
-        checkpointer=graph.checkpointer,
-        cache=graph.cache,
-        store=graph.store,
-        interrupt_before=graph.interrupt_before_nodes,
-        interrupt_after=graph.interrupt_after_nodes,
-        debug=graph.debug,
-        name=graph.name,
-        **options,
-    )
-    for attribute in _SET_AFTER_COMPILE:
-        setattr(compiled, attribute, getattr(graph, attribute))
-    if not graph.builder.branches.get(START):
-        run_start_untraced(compiled)
-    return compiled
-
-
 # --- the nodes of prebuilt agents ---------------------------------------------------------
 
 AFTER_MODEL: Final = ("post_model_hook", ".after_model")
 """The nodes that `create_react_agent` and `create_agent` run between the model and the tools: a
 name, and the end of the names of middleware nodes."""
 
-ROUTERS: Final = "_routers"
-"""The end of the name of the node that `with_patching(record=True)` puts behind a `ToolNode`."""
+_ROUTERS = "_routers"
 
 _MODELS = ("agent", "model", "pre_model_hook")
-_TO_MODEL = (".before_model", ".before_agent", ROUTERS)
+_TO_MODEL = (".before_model", ".before_agent", _ROUTERS)
 """The model node and what runs before it: names, and ends of names."""
 
 
@@ -389,26 +392,78 @@ def sent_call(send: object) -> dict[str, Any] | None:
 # --- tool nodes ----------------------------------------------------------------------------
 
 
-def tool_messages_key(tool_node: Any) -> str:
-    """The state key of the history that a `ToolNode` reads."""
-    key = getattr(tool_node, "_messages_key", None)
-    return key if isinstance(key, str) else "messages"
+class Tools:
+    """What this package reads and changes of a `ToolNode`.
 
-
-def runs_other_tools(tool_node: Any) -> bool:
-    """Whether a `ToolNode` may run tools that it does not list: a wrapper may bring them."""
-    wrappers = ("_wrap_tool_call", "_awrap_tool_call")
-    return any(getattr(tool_node, name, None) is not None for name in wrappers)
-
-
-def with_functions(tool_node: Any, func: Any, afunc: Any) -> Any:
-    """A copy of a `ToolNode` that runs other functions: `func`, and asynchronously `afunc`.
-
-    What they are called with is decided by the functions that the node was made with.
+    Args:
+        node: The `ToolNode`.
     """
-    copied = copy.copy(tool_node)
-    copied.func, copied.afunc = func, afunc
-    return copied
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+    @property
+    def messages_key(self) -> str:
+        """The state key of the history that it reads."""
+        key = getattr(self.node, "_messages_key", None)
+        return key if isinstance(key, str) else "messages"
+
+    @property
+    def may_run_others(self) -> bool:
+        """Whether it may run tools that it does not list: a wrapper may bring them."""
+        wrappers = ("_wrap_tool_call", "_awrap_tool_call")
+        return any(getattr(self.node, name, None) is not None for name in wrappers)
+
+    @staticmethod
+    def input_for(call: Mapping[str, Any], state: Any) -> dict[str, Any]:
+        """The input of a `ToolNode` for one call, with the state that its tool reads."""
+        return {"__type": "tool_call_with_context", "tool_call": call, "state": state}
+
+    def running(self, function: Callable[..., IOGenerator[Any]]) -> Any:
+        """A copy of the node that runs another function.
+
+        What it is called with is decided by the functions that the node was made with.
+        """
+        return _with_methods(self.node, ("func", "afunc"), function)
+
+    def with_call_wrappers(self, wrapper_of: Callable[..., Any]) -> Any:
+        """A copy of the node that wraps calls outside and inside of the application's wrappers.
+
+        A `wrap_tool_call` would be in one place only, and would change which errors it handles.
+
+        Args:
+            wrapper_of: Takes a call, the state that it reads and its config. Returns None if it
+                runs as it is, or an object with two methods that take a request: `around` for the
+                call with all wrappers and error handlers, and `start`, which takes the call first,
+                for the tool.
+
+        Raises:
+            GraphError: If the methods of a `ToolNode` have changed.
+        """
+        node = self.node
+        functions = node.func, node.afunc
+        if not all(hasattr(node, name) for name in (*_RUN, *_EXECUTE)) or any(
+            getattr(function, "__self__", None) is not node for function in functions
+        ):
+            raise GraphError(
+                f"The calls of a {type(node).__name__} like this one cannot be wrapped one by one."
+            )
+
+        def run(call: Mapping[str, Any], kind: str, runtime: Any) -> IOGenerator[Any]:
+            wrapper = wrapper_of(call, runtime.state, runtime.config)
+            if wrapper is None:
+                return (yield _request(node, _RUN, call, kind, runtime))
+
+            def execute(request: Any, *rest: Any) -> IOGenerator[Any]:
+                own = _request(node, _EXECUTE, request, *rest)
+                return (yield from wrapper.start(request.tool_call, own))
+
+            wrapped = _with_methods(node, _EXECUTE, execute)
+            return (yield from wrapper.around(_request(wrapped, _RUN, call, kind, runtime)))
+
+        copied = _with_methods(node, _RUN, run)
+        copied.func, copied.afunc = (MethodType(each.__func__, copied) for each in functions)
+        return copied
 
 
 _RUN = ("_run_one", "_arun_one")
@@ -416,44 +471,6 @@ _RUN = ("_run_one", "_arun_one")
 
 _EXECUTE = ("_execute_tool_sync", "_execute_tool_async")
 """The methods with which the innermost wrapper runs the tool."""
-
-
-def with_call_wrappers(tool_node: Any, wrapper_of: Callable[..., Any]) -> Any:
-    """A copy of a `ToolNode` that wraps calls outside and inside of the application's wrappers.
-
-    A `wrap_tool_call` would be in one place only, and would change which errors the node handles.
-
-    Args:
-        tool_node: The `ToolNode`.
-        wrapper_of: Takes a call, the state that it reads and its config. Returns None if it runs as
-            it is, or an object with two methods that take a request: `around` for the call with all
-            wrappers and error handlers, and `start`, which takes the call first, for the tool.
-
-    Raises:
-        GraphError: If the methods of a `ToolNode` have changed.
-    """
-    functions = tool_node.func, tool_node.afunc
-    if not all(hasattr(tool_node, name) for name in (*_RUN, *_EXECUTE)) or any(
-        getattr(function, "__self__", None) is not tool_node for function in functions
-    ):
-        raise GraphError(
-            f"The calls of a {type(tool_node).__name__} like this one cannot be wrapped one by one."
-        )
-
-    def run(call: Mapping[str, Any], kind: str, runtime: Any) -> IOGenerator[Any]:
-        wrapper, node = wrapper_of(call, runtime.state, runtime.config), tool_node
-        if wrapper is None:
-            return (yield _request(node, _RUN, call, kind, runtime))
-
-        def execute(request: Any, *rest: Any) -> IOGenerator[Any]:
-            own = _request(node, _EXECUTE, request, *rest)
-            return (yield from wrapper.start(request.tool_call, own))
-
-        wrapped = _with_methods(node, _EXECUTE, execute)
-        return (yield from wrapper.around(_request(wrapped, _RUN, call, kind, runtime)))
-
-    copied = _with_methods(tool_node, _RUN, run)
-    return with_functions(copied, *(MethodType(each.__func__, copied) for each in functions))
 
 
 def _request(node: Any, methods: tuple[str, str], *args: Any) -> IORequest:
@@ -464,18 +481,13 @@ def _request(node: Any, methods: tuple[str, str], *args: Any) -> IORequest:
 def _with_methods(node: Any, methods: tuple[str, str], run: Callable[..., IOGenerator[Any]]) -> Any:
     """A copy of a node with another method, which does I/O, in both forms."""
 
-    def sync(*args: Any) -> Any:
-        return run_sync(run(*args))
+    def sync(*args: Any, **options: Any) -> Any:
+        return run_sync(run(*args, **options))
 
-    async def asynchronous(*args: Any) -> Any:
-        return await run_async(run(*args))
+    async def asynchronous(*args: Any, **options: Any) -> Any:
+        return await run_async(run(*args, **options))
 
     copied = copy.copy(node)
     for name, method in zip(methods, (sync, asynchronous), strict=True):
         setattr(copied, name, method)
     return copied
-
-
-def call_with_state(call: Mapping[str, Any], state: Any) -> dict[str, Any]:
-    """The input of a `ToolNode` for one call, with the state that its tool reads."""
-    return {"__type": "tool_call_with_context", "tool_call": call, "state": state}

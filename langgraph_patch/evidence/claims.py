@@ -48,7 +48,7 @@ from langgraph.types import Command, Interrupt
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch._sansio import IOGenerator, IORequest, call_method, method_request
+from langgraph_patch._sansio import IOGenerator, IORequest, method_request
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.places import is_earlier, place_of
 from langgraph_patch.evidence.superstep import WITNESS, written_messages
@@ -190,7 +190,7 @@ class Record:
 
     def read(self) -> IOGenerator[list[Claim]]:
         """The claims of its row; none if there is no row."""
-        saved = yield from call_method(self.reader.saver, "get_tuple", self.row.config)
+        saved = yield method_request(self.reader.saver, "get_tuple", self.row.config)
         return claims_in(saved) or []
 
     def begin(self, claim: Claim, run: Run | None = None) -> IOGenerator[Claim]:
@@ -250,7 +250,7 @@ class Record:
                     "parents": {},
                     "langgraph_patch": "once",
                 }
-                yield from call_method(saver, "put", row.newest.config, empty, metadata, {})
+                yield method_request(saver, "put", row.newest.config, empty, metadata, {})
             if number == 1 and has_witness:
                 task = _task_of(row.namespace)
                 yield _put_first(saver, self.thread, WITNESS, row.checkpoint_id, task)
@@ -282,7 +282,7 @@ class Record:
         found = _named(row, run.loaded_writes)
         address: Address | None = self.thread if run.may_be_begun else None
         while address is not None and not found:
-            saved = yield from call_method(saver, "get_tuple", address.config)
+            saved = yield method_request(saver, "get_tuple", address.config)
             if saved is None:
                 return [""]  # a job has deleted it, and perhaps its witness: no row has that id
             found = _named(row, saved.pending_writes or ())

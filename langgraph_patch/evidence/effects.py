@@ -7,7 +7,7 @@ state effects that the state does not have: "Updated file", "Successfully transf
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Send
@@ -15,9 +15,6 @@ from langgraph.types import Send
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import leads_to_model
 from langgraph_patch.evidence.superstep import Superstep, Task
-
-StateWrites: TypeAlias = tuple[tuple[str, Any], ...]
-"""Writes of a state update, as pairs of key and value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,7 @@ class Effects:
         is_current: Whether its superstep is the current one, so that they will be applied.
     """
 
-    writes: StateWrites
+    writes: tuple[tuple[str, Any], ...]
     unchanged: frozenset[str]
     goes_elsewhere: bool
     task: Task

@@ -27,12 +27,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
 from langgraph_patch._langgraph import storage
-from langgraph_patch._langgraph.graphs import (
-    Graph,
-    compile_like,
-    parts_of_branch,
-    runs_other_tools,
-)
+from langgraph_patch._langgraph.graphs import Graph, Tools
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.graph.mentions import may_call_model
@@ -47,10 +42,9 @@ from langgraph_patch.graph.wrapping import (
     tools_of,
 )
 from langgraph_patch.history.placeholders import Placeholder
-from langgraph_patch.repairing.entry import PatchNode, RepairNode, add_entry_check
+from langgraph_patch.repairing.entry import RepairNode, add_entry_check
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repairer
-from langgraph_patch.repairing.turns import NAME
 from langgraph_patch.tools.once_names import check_tools, checked_names
 from langgraph_patch.tools.record import fan_out, guarded_tool_node, recordable, recorded_tool_node
 
@@ -196,7 +190,7 @@ def with_patching(
         logger.warning("record=True records nothing: no node of the graph is a ToolNode")
     graphs = dict.fromkeys(node.graph for node in nodes.values())
     for source, name, branch in chain.from_iterable(g.branches_into(g.runnables) for g in graphs):
-        if may_call_model(parts_of_branch(branch)[0]):
+        if may_call_model(Graph.parts_of(branch)[0]):
             logger.warning(_MODEL_IN_ROUTER, name, source)
     patched_keys = {*keys, MODEL_INPUT}
     unpatched = dict.fromkeys(
@@ -233,13 +227,11 @@ class _Context(NamedTuple):
 
 def _patch_graph(graph: Any, context: _Context, prefix: str = "") -> Any:
     if isinstance(graph, CompiledStateGraph):
-        return compile_like(graph, _patch_builder(graph.builder, context, prefix))
+        return Graph(_patch_builder(graph.builder, context, prefix)).compiled_like(graph)
     return _patch_builder(graph, context, prefix)
 
 
 def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builder:
-    if NAME in builder.nodes:
-        raise _name_error(Graph(builder).runnables[NAME])
     graph, patched = Graph(builder), Graph(builder).copied()
     covered = {node: context.nodes[prefix + node] for node in graph.runnables}
     found = {name: node.tool_node or tool_step_of(node.runnable) for name, node in covered.items()}
@@ -270,7 +262,7 @@ def _patched_node(
 ) -> PatchedNode:
     covered = context.nodes[prefix + node]
     runnable = covered.runnable
-    if covered.is_graph and NAME not in runnable.builder.nodes:
+    if covered.is_graph and RepairNode.name not in runnable.builder.nodes:
         runnable = _patch_graph(runnable, context, f"{prefix}{node}.")
     tools = None if covered.closes_all else _tools_of_graph(context, prefix)
     repairers = {
@@ -292,21 +284,6 @@ def _tools_of_graph(context: _Context, prefix: str) -> frozenset[str] | None:
     The supervisor of agents that functions call does not know their tools.
     """
     return None if prefix else tools_of(context.nodes.values()) or None
-
-
-def _name_error(node: object) -> GraphError:
-    """The error for a node that has the name of the one that is to be added."""
-    remedy = "give yours another name"
-    if isinstance(node, RepairNode):
-        remedy = (
-            "the graph is patched already, with other options or before a node or an edge was "
-            "added. Patch the graph that you had before, once"
-        )
-    if isinstance(node, PatchNode):
-        remedy = "leave out your patch node and its edges, or with_patching"
-    return GraphError(
-        f"There is a node called {NAME!r}, and with_patching adds one of this name: {remedy}."
-    )
 
 
 # --- the arguments -----------------------------------------------------------------------
@@ -394,9 +371,8 @@ def _check_once(names: Sequence[str], nodes: Mapping[str, CoveredNode]) -> None:
     if not names:
         return
     tool_nodes = [node.tool_node for node in nodes.values() if node.tool_node is not None]
-    unknown = check_tools(
-        names, tools_of(nodes.values()), are_all=not any(map(runs_other_tools, tool_nodes))
-    )
+    are_all = not any(Tools(tool_node).may_run_others for tool_node in tool_nodes)
+    unknown = check_tools(names, tools_of(nodes.values()), are_all=are_all)
     if unknown:
         logger.warning("once: no ToolNode has a tool called %s yet", _listed(unknown))
     for path, node in nodes.items():

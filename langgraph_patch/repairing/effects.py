@@ -6,7 +6,7 @@ names them. The effects of one task are restored together or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -16,8 +16,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Overwrite
 
 from langgraph_patch._langgraph import storage
-from langgraph_patch._sansio import IOGenerator, call_method
-from langgraph_patch.evidence.effects import Effects, StateWrites
+from langgraph_patch._sansio import IOGenerator, method_request
+from langgraph_patch.evidence.effects import Effects
 from langgraph_patch.evidence.superstep import Task
 from langgraph_patch.history.comparing import is_equal
 from langgraph_patch.history.findings import Evidence
@@ -46,7 +46,7 @@ def with_unchanged_deltas(
             channel: Any = channels.get(key)
             if storage.is_delta_channel(channel):
                 request = {"config": each.task.step.address.config, "channels": [key]}
-                delta = yield from call_method(saver, "get_delta_channel_history", **request)
+                delta = yield method_request(saver, "get_delta_channel_history", **request)
                 then = channel.from_checkpoint(delta[key].get("seed", channel.checkpoint()))
                 then.replay_writes(delta[key].get("writes", ()))
                 if is_equal(then.get(), channel.get()):
@@ -62,7 +62,7 @@ def settle(
     restore: bool,
     own_keys: AbstractSet[str],
     channels: Mapping[str, Any],
-) -> tuple[Evidence, StateWrites]:
+) -> tuple[Evidence, Sequence[tuple[str, Any]]]:
     """Decide about the effects of all recovered results.
 
     Args:
@@ -109,7 +109,9 @@ def _can_restore(
     return is_unchanged and not effects.goes_elsewhere and len(set(once)) == len(once)
 
 
-def one_write_each(channels: Mapping[str, Any], writes: StateWrites) -> dict[str, Any]:
+def one_write_each(
+    channels: Mapping[str, Any], writes: Iterable[tuple[str, Any]]
+) -> dict[str, Any]:
     """One value for each key, with the effect of all its writes: an `Overwrite` of several."""
     by_key: dict[str, list[Any]] = {}
     for key, value in writes:

@@ -23,9 +23,9 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START
 from langgraph.types import CachePolicy, Overwrite
 
-from langgraph_patch._langgraph.graphs import Graph, parts_of_branch
+from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
+from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, method_request
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.history.messages import as_messages
@@ -300,7 +300,7 @@ class Router(GeneratorRunnable):
         """Where the wrapped router leads."""
         if not isinstance(self._onward, Runnable):
             return self._onward
-        return (yield from call_method(self._onward, "invoke", input, config))
+        return (yield method_request(self._onward, "invoke", input, config))
 
 
 class _EntryCheck(Router):
@@ -346,7 +346,12 @@ def add_entry_check(
         graph: The graph; it is changed.
         repairers: One for each history.
         models: The model nodes. Default: none are known.
+
+    Raises:
+        GraphError: If it has a node of this name.
     """
+    if NAME in graph.runnables:
+        raise _name_error(graph.runnables[NAME])
     leads_to_models = (graph.nodes_after(START) or {""}) <= set(models)
     histories = {repairer.messages_key: list for repairer in repairers}
     history: type = TypedDict("HistoryView", histories)  # type: ignore[misc]  # the keys are an option
@@ -355,7 +360,7 @@ def add_entry_check(
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
     node = EntryNode(repairers, graph, leads_to_models=leads_to_models)
     graph.builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
-    reads_input = any(parts_of_branch(each)[2] is None for each in branches.values())
+    reads_input = any(Graph.parts_of(each)[2] is None for each in branches.values())
     keys = frozenset(graph.keys) if reads_input else None
     for target in targets:
         graph.builder.add_edge(NAME, target)
@@ -364,11 +369,26 @@ def add_entry_check(
         graph.builder.add_conditional_edges(START, check, [NAME, *targets])
         graph.read_by_branches(START, history)
     for name, branch in branches.items():
-        path, ends, schema = parts_of_branch(branch)
+        path, ends, schema = Graph.parts_of(branch)
         graph.put_branch(NAME, name, branch, input_schema=schema or graph.builder.state_schema)
         checked_ends = {**ends, NAME: NAME} if ends is not None else None
         check = _EntryCheck(path, name, node, keys)
         graph.put_branch(START, name, branch, path=check, ends=checked_ends)
+
+
+def _name_error(node: object) -> GraphError:
+    """The error for a node that has the name of the one that is to be added."""
+    remedy = "give yours another name"
+    if isinstance(node, RepairNode):
+        remedy = (
+            "the graph is patched already, with other options or before a node or an edge was "
+            "added. Patch the graph that you had before, once"
+        )
+    if isinstance(node, PatchNode):
+        remedy = "leave out your patch node and its edges, or with_patching"
+    return GraphError(
+        f"There is a node called {NAME!r}, and with_patching adds one of this name: {remedy}."
+    )
 
 
 patch_node: PatchNode = PatchNode()

@@ -22,7 +22,6 @@ from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch._text import short
 from langgraph_patch.errors import EvidenceError, OptionError, note
-from langgraph_patch.evidence.effects import StateWrites
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.findings import Evidence
@@ -64,7 +63,7 @@ class Repair(NamedTuple):
     """
 
     patch: Patch
-    restored: StateWrites = ()
+    restored: Sequence[tuple[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

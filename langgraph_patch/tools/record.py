@@ -28,17 +28,9 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
 from pydantic import BaseModel
 
-from langgraph_patch._langgraph.graphs import (
-    ROUTERS,
-    Graph,
-    call_with_state,
-    parts_of_branch,
-    tool_messages_key,
-    with_call_wrappers,
-    with_functions,
-)
+from langgraph_patch._langgraph.graphs import Graph, Tools
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest
 from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.errors import GraphError
 from langgraph_patch.history.placeholders import is_placeholder
@@ -76,7 +68,7 @@ def recordable(graph: Graph, tool_nodes: Mapping[str, ToolNode]) -> dict[str, st
                 reason,
             )
         else:
-            keys[node] = tool_messages_key(tool_node)
+            keys[node] = Tools(tool_node).messages_key
     return keys
 
 
@@ -105,7 +97,7 @@ def fan_out(graph: Graph, keys: Mapping[str, str]) -> None:
     for node in keys:
         _move_routers_behind(graph, node)
     for source, name, branch in graph.branches_into(keys):
-        path, ends, _ = parts_of_branch(branch)
+        path, ends, _ = Graph.parts_of(branch)
         graph.put_branch(source, name, branch, path=_SendEach(path, name, keys, ends))
     for source, target in sorted(graph.builder.edges):
         if target in keys:
@@ -118,11 +110,11 @@ def _move_routers_behind(graph: Graph, node: str) -> None:
     routers = graph.take_routers(node)
     if not routers:
         return
-    behind = f"{node}{ROUTERS}"
+    behind = Graph.name_behind(node)
     schema, _ = graph.input_of(node)
     graph.builder.add_node(behind, _Nothing())
     for name, branch in routers.items():
-        path, ends, own_schema = parts_of_branch(branch)
+        path, ends, own_schema = Graph.parts_of(branch)
         path = _NotTwice(path, name, ends)
         graph.put_branch(behind, name, branch, path=path, input_schema=own_schema or schema)
     graph.builder.add_edge(node, behind)
@@ -224,7 +216,7 @@ def recorded_tool_node(graph: Graph, name: str, once: Sequence[str], node: ToolN
         node: The `ToolNode`.
     """
     schema, keys = graph.input_of(name)
-    messages_key = tool_messages_key(node)
+    messages_key = Tools(node).messages_key
     routers = [f"{each!r} of {source!r}" for source, each, _ in graph.branches_into([name])]
     to_tell = iter([f"the router {' or '.join(routers)}" if routers else "the node before it"])
 
@@ -245,7 +237,7 @@ def recorded_tool_node(graph: Graph, name: str, once: Sequence[str], node: ToolN
         values = run.values(keys)
         is_object = is_dataclass(schema) or issubclass(schema, BaseModel)  # else LangGraph's dict
         state = schema(**values) if is_object else values
-        return call_with_state({k: v for k, v in call.items() if k != PLACE}, state)
+        return Tools.input_for({k: v for k, v in call.items() if k != PLACE}, state)
 
     return _tool_node_with(node, once, with_state)
 
@@ -260,28 +252,23 @@ _TOGETHER = (
 def _tool_node_with(
     node: ToolNode, once: Sequence[str], prepare: Callable[[Any, Run], Any]
 ) -> ToolNode:
-    own = Once(tuple(once), tool_messages_key(node))
-    wrapped = with_call_wrappers(node, own.call) if own.names else node
-    inner, ainner = cast("Any", wrapped.func), cast("Any", wrapped.afunc)
+    tools = Tools(node)
+    own = Once(tuple(once), tools.messages_key)
+    wrapped: Any = tools.with_call_wrappers(own.call) if own.names else node
+    inner, ainner = wrapped.func, wrapped.afunc
 
-    def called(value: Any, kwargs: Mapping[str, Any]) -> IOGenerator[Any]:
+    def called(value: Any, **kwargs: Any) -> IOGenerator[Any]:
         run = Run(cast("RunnableConfig", kwargs.get("config") or {}))
         value = prepare(value, run)
         if value is None:
-            return {tool_messages_key(node): []}
+            return {tools.messages_key: []}
         request = IORequest(lambda: inner(value, **kwargs), lambda: ainner(value, **kwargs))
         request = TruncationGuard(run, drops=True).around(request)
         return (
             (yield from own.run_task(value, run.config, request)) if own.names else (yield request)
         )
 
-    def func(value: Any, **kwargs: Any) -> Any:
-        return run_sync(called(value, kwargs))
-
-    async def afunc(value: Any, **kwargs: Any) -> Any:
-        return await run_async(called(value, kwargs))
-
-    patched: ToolNode = with_functions(node, func, afunc)
+    patched: ToolNode = tools.running(called)
     return patched
 
 

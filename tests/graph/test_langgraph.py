@@ -548,7 +548,7 @@ def test_read_by_branches():
     assert inputs == [{"note": "x"}]
 
 
-def test_compile_like():
+def test_compiled_like():
     """A graph keeps what it was compiled with and what was set on it since."""
     options = {
         "checkpointer": InMemorySaver(),
@@ -565,7 +565,7 @@ def test_compile_like():
     graph = builder.compile(**options).with_config(tags=["a"])
     graph.step_timeout, graph.stream_mode, graph.stream_eager = 7.0, "values", True
     graph.retry_policy, graph.cache_policy = (RetryPolicy(),), None
-    new = graphs.compile_like(graph, builder)
+    new = graphs.Graph(builder).compiled_like(graph)
     made_again = {"nodes", "channels", "builder", "managed", "stream_channels", "output_channels"}
     names = [name for name in vars(graph) if not name.startswith("_") and name not in made_again]
     assert {name: getattr(new, name) for name in names} == {
@@ -657,8 +657,8 @@ def test_the_calls_of_a_tool_node_are_wrapped(asynchronous: Any):
         return str(2 * x)
 
     node = ToolNode([double], wrap_tool_call=wrap, awrap_tool_call=awrap)
-    wrapped = graphs.with_call_wrappers(
-        node, lambda call, *_: Wrapper() if call["id"] == "c1" else None
+    wrapped = graphs.Tools(node).with_call_wrappers(
+        lambda call, *_: Wrapper() if call["id"] == "c1" else None
     )
     graph = StateGraph(State).add_node("tools", wrapped).set_entry_point("tools").compile()
     state: Any = {"messages": [calls(("double", {"x": 1}), ("double", {"x": 1}))]}
@@ -666,7 +666,7 @@ def test_the_calls_of_a_tool_node_are_wrapped(asynchronous: Any):
     assert [m.content for m in ended["messages"][1:]] == ["4", "4"]
     assert sorted(seen) == ["around", "start {'x': 2}", "wrapper", "wrapper"]
     with pytest.raises(GraphError, match="The calls of a Subclass like this one"):
-        graphs.with_call_wrappers(Subclass([double]), lambda *_: None)
+        graphs.Tools(Subclass([double])).with_call_wrappers(lambda *_: None)
 
 
 @pytest.mark.parametrize("by_id", [False, True])
@@ -695,9 +695,9 @@ def test_what_a_task_has_before_its_first_question(*, by_id: bool):
 def test_a_tool_node_with_other_functions():
     """It is a copy with the same tools, and the node keeps its own."""
     node = ToolNode([])
-    copied = graphs.with_functions(node, nothing, None)
+    copied = graphs.Tools(node).running(nothing)
     assert copied.tools_by_name is node.tools_by_name
-    assert (copied.func, node.func is nothing) == (nothing, False)
+    assert node.func not in (copied.func, copied.afunc)
 
 
 @pytest.mark.filterwarnings("ignore:create_react_agent has been moved")

@@ -75,7 +75,7 @@ def test_a_rate_waits_between_histories(path, saver, cli, monkeypatch):
     for name in "abc":
         stored("abandoned", saver=saver, thread_id=name)
     waited = []
-    monkeypatch.setattr("langgraph_patch.threads.read.time.sleep", waited.append)
+    monkeypatch.setattr("langgraph_patch.threads.selection.time.sleep", waited.append)
     cli("scan", path)
     assert waited == []
     cli("scan", path, "--rate", "50")
