@@ -26,11 +26,8 @@ from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
-from langgraph_patch.repairing.writing import (
-    messages_in,
-    new_messages,
-    stream_results,
-)
+from langgraph_patch.repairing.writing import new_messages, stream_results
+from langgraph_patch.state import messages_in
 from langgraph_patch.tools.once import Once
 from langgraph_patch.tools.once_names import check_tools, checked_names
 

@@ -18,7 +18,7 @@ from langgraph.types import Command, Overwrite, Send
 from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch.asking.streamed_calls import StreamedCall
 from langgraph_patch.history.comparing import are_identical
-from langgraph_patch.repairing.writing import replace_values, values_in
+from langgraph_patch.state import with_changed
 
 _DEEPEST = 50
 """How deep in the output of a node a message may be."""
@@ -117,10 +117,7 @@ class _Correction:
             new = {name: below(part, drops=drops) for name, part in old.items()}
             changed = {name: part for name, part in new.items() if part is not old[name]}
             return replace(value, **changed) if changed else value
-        old = values_in(value)
-        new = {key: below(part, drops=key not in self.keys) for key, part in old.items()}
-        changed = {key: part for key, part in new.items() if part is not old[key]}
-        return replace_values(value, changed) if changed else value
+        return with_changed(value, lambda key, part: below(part, drops=key not in self.keys))
 
     def _message(self, message: AIMessage, *, drops: bool) -> AIMessage:
         for calls in self.unfinished.calls_of(message):

@@ -40,13 +40,8 @@ from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.reading import Reading
 from langgraph_patch.repairing.repairer import Repair, Repairer, write_repairs
-from langgraph_patch.repairing.writing import (
-    NodeOutput,
-    get_value,
-    messages_in,
-    replace_values,
-    stream_results,
-)
+from langgraph_patch.repairing.writing import NodeOutput, stream_results
+from langgraph_patch.state import get_value, messages_in, replace_values
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

@@ -34,14 +34,8 @@ from langgraph_patch.history.reading import Reading
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.repairing.turns import NAME, Abandoned, abandoned_turns, repair_with_turns
-from langgraph_patch.repairing.writing import (
-    get_value,
-    history_after,
-    messages_in,
-    new_messages,
-    unknown_key_error,
-    whole_write,
-)
+from langgraph_patch.repairing.writing import new_messages, whole_write
+from langgraph_patch.state import get_value, history_after, messages_in, unknown_key_error
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

@@ -34,11 +34,11 @@ from langgraph_patch.repairing.reconcile import Lookup, check_reconcile, reconci
 from langgraph_patch.repairing.writing import (
     first_writes,
     new_messages,
-    open_calls,
     show_repairs,
     stream_results,
     whole_write,
 )
+from langgraph_patch.state import open_calls
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 

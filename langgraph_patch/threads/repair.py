@@ -43,7 +43,7 @@ from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.history.reading import read_history
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import Repairer
-from langgraph_patch.repairing.writing import unknown_key_error
+from langgraph_patch.state import unknown_key_error
 from langgraph_patch.threads.read import MARK, StoredHistory, age_of, are_equal, seconds_ahead
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
 from langgraph_patch.threads.selection import checked_address

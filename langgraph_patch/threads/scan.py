@@ -33,7 +33,7 @@ from langgraph_patch.history.placeholders import is_searched
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.repairing.repairer import Repairer
-from langgraph_patch.repairing.writing import open_calls
+from langgraph_patch.state import open_calls
 from langgraph_patch.threads.read import StoredHistory, age_of
 from langgraph_patch.threads.repair import check_safe, classes_not_loaded, plan_repair, stage
 from langgraph_patch.threads.reports import Stopped, ThreadReport

@@ -42,7 +42,7 @@ from langgraph_patch.evidence.claims import Claim, Record, keeps_first_write
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.findings import DanglingCall
 from langgraph_patch.history.texts import default_text
-from langgraph_patch.repairing.writing import messages_in
+from langgraph_patch.state import messages_in
 
 _CLAIMED: ContextVar[frozenset[Address]] = ContextVar(
     "langgraph_patch_claimed", default=frozenset()

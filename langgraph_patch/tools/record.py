@@ -35,7 +35,7 @@ from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.errors import GraphError
 from langgraph_patch.history.placeholders import is_placeholder
 from langgraph_patch.repairing.entry import Router
-from langgraph_patch.repairing.writing import history_after, messages_in, open_calls
+from langgraph_patch.state import history_after, messages_in, open_calls
 from langgraph_patch.tools.once import Once
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")

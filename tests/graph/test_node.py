@@ -45,7 +45,7 @@ from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.repairing.repairer import Repairer
-from langgraph_patch.repairing.writing import messages_in, replace_values, values_in
+from langgraph_patch.state import messages_in, replace_values, values_in
 from langgraph_patch.testing import check_request
 from support.placeholder_texts import UNKNOWN
 
