@@ -310,6 +310,7 @@ PACKAGES = {
     "asking": "a model is asked, and again if it refuses",
     "repairing": "what is written to the state",
     "evidence": "what the checkpoints recorded",
+    "state": "the values of a state of any form",
     "history": "messages in, patch out, without I/O",
     "_langgraph": "private details of LangGraph, guarded",
     "view": "results as tables",
