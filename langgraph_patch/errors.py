@@ -119,10 +119,25 @@ def is_interrupt(error: BaseException) -> bool:
     return any(isinstance(each, KeyboardInterrupt) for each in chain_of(error))
 
 
-def chain_of(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, its cause, the cause of that, and so on."""
-    seen = set[int]()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+def chain_of(error: BaseException | None, seen: set[int] | None = None) -> Iterator[BaseException]:
+    """An error, its cause, the cause of that, and so on.
+
+    Args:
+        error: The error.
+        seen: The ids of errors that are left out; those of the chain are added. Default: none.
+    """
+    each: Any = error
+    seen = set() if seen is None else seen
+    while isinstance(each, BaseException) and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        context = None if attribute_of(each, "__suppress_context__") else "__context__"
+        each = attribute_of(each, "__cause__") or (context and attribute_of(each, context))
+
+
+def attribute_of(value: object, name: str) -> Any:
+    """An attribute; None if there is none, or if it raises."""
+    try:
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001 - a property of the application may raise anything
+        return None

@@ -21,7 +21,7 @@ object may be raised again and again. So nothing that reads or marks one raises.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from traceback import walk_tb
 from types import FrameType
@@ -30,7 +30,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from langgraph.errors import GraphBubbleUp
 
-from langgraph_patch.errors import PatchError
+from langgraph_patch.errors import PatchError, attribute_of, chain_of
 from langgraph_patch.history.forms.phrases import matters_in
 
 _REFUSED = (400, 422)
@@ -63,7 +63,7 @@ def is_refusal(error: BaseException, others: Iterable[BaseException] = ()) -> bo
     """
     seen, left = {id(other) for other in others if other is not error}, [error]
     while left:
-        for each in _chain_of(left.pop(), seen):
+        for each in chain_of(left.pop(), seen):
             if members := _members_of(each):
                 left += members
                 break
@@ -94,7 +94,7 @@ def refusal_text(error: BaseException) -> str:
     texts: list[str] = []
     seen, left = set[int](), [error]
     while left:
-        for each in _chain_of(left.pop(), seen):
+        for each in chain_of(left.pop(), seen):
             texts.append(text_of(each))
             left += reversed(_members_of(each))
             if _is_refused(each):
@@ -130,49 +130,29 @@ def carried_by(error: BaseException) -> list[BaseException]:
 # --- reading an error -----------------------------------------------------------------------------
 
 
-def _attribute(value: object, name: str) -> Any:
-    """An attribute; None if it raises."""
-    try:
-        return getattr(value, name, None)
-    except Exception:  # noqa: BLE001 - a property of the application may raise anything
-        return None
-
-
-def _chain_of(error: BaseException, seen: set[int]) -> Iterator[BaseException]:
-    """An error, its cause, the cause of that, and so on; none that was seen."""
-    each: Any = error
-    while isinstance(each, BaseException) and id(each) not in seen:
-        seen.add(id(each))
-        yield each
-        is_hidden = _attribute(each, "__suppress_context__")
-        each = _attribute(each, "__cause__") or (
-            None if is_hidden else _attribute(each, "__context__")
-        )
-
-
 def _members_of(error: BaseException) -> list[BaseException]:
     """The errors that a group, or a `RetryError` of tenacity, carries."""
     members: Any = ()
     if isinstance(error, BaseExceptionGroup):
-        members = _attribute(error, "exceptions")
+        members = attribute_of(error, "exceptions")
     elif type(error).__name__ == "RetryError" and "tenacity" in str(type(error).__module__):
         with contextlib.suppress(Exception):  # as everywhere: it may be anything
-            members = [_attribute(error, "last_attempt").exception()]
+            members = [attribute_of(error, "last_attempt").exception()]
     listed = members if isinstance(members, list | tuple) else ()
     return [each for each in listed if isinstance(each, BaseException)]
 
 
 def _status(error: BaseException) -> int | None:
     """The HTTP status that an error carries, or None."""
-    response = _attribute(error, "response")
+    response = attribute_of(error, "response")
     code = _value(_value(response, "Error"), "Code")
     if type(code) is str and code.lower() == "validationexception":
         return 400  # of Bedrock, which sends none in a stream
     for value in (
-        _attribute(error, "status_code"),
-        _attribute(response, "status_code"),
+        attribute_of(error, "status_code"),
+        attribute_of(response, "status_code"),
         _value(_value(response, "ResponseMetadata"), "HTTPStatusCode"),
-        _attribute(error, "code"),
+        attribute_of(error, "code"),
     ):
         if issubclass(type(value), int) and value in range(100, 600):
             return int(value)

@@ -400,10 +400,7 @@ def _assign(
 
 def _by_label(items: Iterable[_T]) -> defaultdict[str | None, list[_T]]:
     """Calls, or results, by the tools that they name."""
-    found: defaultdict[str | None, list[_T]] = defaultdict(list)
-    for item in items:
-        found[item.label].append(item)
-    return found
+    return _by_id((item.label, item) for item in items)
 
 
 def _pair_in_order(
