@@ -23,8 +23,6 @@ HOSTILE = [
 RAW = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u202a-\u202e\u2066-\u2069\ud800-\udfff\U000e0041]"
 )
-CALL = calls(("t", {}), id="a")
-CUT = {"name": "w", "args": "{", "id": "c2", "error": "", "type": "invalid_tool_call"}
 
 
 def damaged(history, **facts):

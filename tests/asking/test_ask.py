@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import tenacity
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware, ModelRetryMiddleware
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command, RetryPolicy, interrupt
+from langgraph.types import Command, interrupt
 
 from kit import Desk, StrictModel
 from langgraph_patch import patch_model, with_patching
@@ -140,11 +140,6 @@ def test_the_last_attempt_of_tenacity():
     graph = node_of(tenacity.retry(stop=tenacity.stop_after_attempt(2))(model.invoke))
     assert graph.invoke(say(SILENT), CONFIG)["messages"][-1].text == "done"
     assert len(model.seen) == 3
-
-
-def overloaded(_: Any) -> None:
-    """A rule of a model that is overloaded."""
-    raise TimeoutError
 
 
 # --- 2. who is nearest asks ---------------------------------------------------------------------
@@ -333,29 +328,6 @@ async def test_what_still_runs_beside_the_refused_request_runs_once(beside: str)
 # --- 4. counted as it is said -------------------------------------------------------------------
 
 
-def retried(place: str, model: Any) -> Any:
-    """A graph that makes three attempts, in or around what asks again."""
-    retry = ModelRetryMiddleware(max_retries=2, initial_delay=0.0, on_failure="error")
-    ours = PatchToolCallsMiddleware()
-    three = {"stop_after_attempt": 3, "wait_exponential_jitter": False}
-    policy = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=RefusedError, jitter=False)
-    made: dict[str, Any] = {
-        "a policy around a node": lambda: node_of(model.invoke, retry_policy=policy),
-        "a policy around patch_model": lambda: node_of(
-            patch_model(model).invoke, retry_policy=policy
-        ),
-        "a middleware in a node": lambda: with_patching(create_agent(model, middleware=[retry])),
-        "a middleware around ours": lambda: create_agent(model, middleware=[retry, ours]),
-        "a middleware in ours": lambda: create_agent(model, middleware=[ours, retry]),
-        "a retry in a node": lambda: node_of(model.with_retry(**three).invoke),
-        "a retry of patch_model": lambda: node_of(patch_model(model).with_retry(**three).invoke),
-        "tenacity in a node": lambda: node_of(
-            tenacity.retry(stop=tenacity.stop_after_attempt(3), reraise=True)(model.invoke)
-        ),
-    }
-    return made[place]() if place else list(made)
-
-
 def test_a_form_without_what_was_sent_is_another_one():
     """A refusal in words, and blocks whose metadata say how they are translated."""
     told = AIMessage("", additional_kwargs={"refusal": "I can't."})
@@ -495,10 +467,3 @@ def test_a_patch_model_that_answered_is_not_asked_again():
 
 
 # --- a call that was left to a frontend ---------------------------------------------------------
-
-
-def open_calls(messages: list[BaseMessage]) -> str | None:
-    """A rule of most providers."""
-    made = [call["id"] for m in messages if isinstance(m, AIMessage) for call in m.tool_calls]
-    answered = [getattr(m, "tool_call_id", None) for m in messages]
-    return "no result" if set(made) - set(answered) else None

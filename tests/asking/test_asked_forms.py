@@ -4,8 +4,7 @@
 """
 
 import logging
-from itertools import pairwise
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
@@ -30,12 +29,6 @@ def refuses(text, *marks):
 def bad(messages):
     """A rule that refuses the bad image."""
     return refuses(IMAGE, "YmFk")(messages)
-
-
-def user_after_tool(messages):
-    """A rule of old servers of Mistral."""
-    types = [message.type for message in messages]
-    return AFTER_TOOL if ("tool", "human") in pairwise(types) else None
 
 
 def agent_of(place, rule, history, script=(), tools=()):
@@ -108,16 +101,3 @@ def test_a_refusal_without_the_matter_stays_as_it_was(place, text):
 
 
 # --- nodes that return what they have read ----------------------------------------------------
-
-
-class Plain(TypedDict):
-    """A history without a reducer."""
-
-    messages: list[Any]
-
-
-RETURNED = {
-    "all": lambda read, answer: [*read, answer],
-    "the last two": lambda read, answer: [*read[-2:], answer],
-    "the answer": lambda _, answer: [answer],
-}

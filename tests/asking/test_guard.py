@@ -529,6 +529,3 @@ def test_a_node_that_asks_until_its_model_answers(*, asynchronous: bool):
     agent.model.script = [CUT_AT_LIMIT, AIMessage("hi")]
     agent.say("go on")
     assert agent.history[-1].text == "hi"
-
-
-WHOLE = streamed(("mail", '{"to": "bob"}'), reason="stop")

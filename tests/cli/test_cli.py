@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import BaseModel
 
@@ -33,21 +32,10 @@ REPAIRS = "recovers result of mail; placeholder for wire (awaiting_input)"
 WAITS = "it waits for a human: answer it, or abandon the pause"
 
 
-class Own(JsonPlusSerializer):
-    """A serializer of an application: it reads a type of its own."""
-
-    def loads_typed(self, data):
-        """Read that type as what it is."""
-        return super().loads_typed(("msgpack" if data[0] == "own" else data[0], data[1]))
-
-
 class Customer(BaseModel):
     """A class of an application."""
 
     name: str
-
-
-SERDE = Own()
 
 
 def agent(saver, thread_id):

@@ -137,11 +137,6 @@ def test_a_record_that_cannot_be_read_back():
 # --- what is stored -----------------------------------------------------------------------------
 
 
-def names(saved: Any) -> str:
-    """The namespace of a checkpoint."""
-    return saved.config["configurable"]["checkpoint_ns"]
-
-
 def test_a_thousand_calls_are_linear():
     """Each has a record of its own: what is read of one does not grow."""
     saver, sizes = sqlite_saver(), set()

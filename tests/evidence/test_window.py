@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import MessagesState
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
@@ -39,20 +38,6 @@ SAYS = AIMessage("hm", id="a9")
 WAITS = "awaiting_input | paused"
 NONE = "unknown, unknown"
 FOUND = "sent, awaiting_input"
-
-
-ROME = made("mail:c1", "wire:c2:Rome")
-
-PLACES: dict[str, tuple[Any, ...]] = {
-    "last": (FOUND, sent("sent", ASKS), news(BOTH)),
-    "beside another": (f"sent, {WAITS}", sent("sent", ASKS, history=[GO, BOTH, SAYS])),
-    "before a node": (NONE, ran("t", result("x", "c9"), history=[GO, BOTH, SAYS])),
-    "written again": (FOUND, sent("sent", ASKS), ran("x", RemoveMessage("m1"), BOTH), news(BOTH)),
-    "for a while nowhere": (NONE, sent("sent", ASKS), ran("x", history=[GO]), ran(), news(BOTH)),
-    "a call was edited": ("sent, unknown", sent("sent", ASKS), news(ROME), ran(history=[GO, ROME])),
-    "another had its id": (NONE, sent("sent", ASKS, history=[GO, HumanMessage("x", id="m1")])),
-    "only results were left": (NONE, sent("x", ASKS), ran("y", history=[result("x", "c9")])),
-}  # fmt: skip
 
 
 def test_an_abandoned_branch_is_not_read():
@@ -168,17 +153,6 @@ def test_an_id_that_is_used_again(state: Any, durability: Any):
         assert read(agent) == ["sent to bob", "waits", "sent to mia"]
 
 
-class Shallow(InMemorySaver):
-    """Keeps the newest checkpoint of each namespace, as shallow PostgreSQL and MySQL savers do."""
-
-    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
-        own = config["configurable"]
-        self.storage[own["thread_id"]][own.get("checkpoint_ns", "")].clear()
-        stored = super().put(config, checkpoint, metadata, new_versions)
-        stored["configurable"].pop("parent", None)
-        return stored
-
-
 # --- what one search reads of a checkpointer ----------------------------------------------------
 
 ONE_CALL = made("wire:c1")
@@ -218,21 +192,3 @@ def test_a_stored_history():
         step = run_sync(Reader(thread.saver, "messages").read(Address.of(thread.config)))
         assert step is not None
         assert [message.text for message in step.history] == texts
-
-
-class Broken(InMemorySaver):
-    """A checkpointer that loses its database after some queries."""
-
-    left = 0
-
-    def get_tuple(self, config: Any) -> Any:
-        self.left -= 1
-        if self.left < 0:
-            raise ConnectionError("gone")
-        return super().get_tuple(config)
-
-
-TEXT = (
-    "Thread '1': the checkpointer raised ConnectionError('gone') while the checkpoints of "
-    "namespace '' were read. Fix the checkpointer, or set recover=False to repair without it."
-)

@@ -8,7 +8,6 @@ leaves no trace in that: a patched graph adds the calls before the next message.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +45,6 @@ SECOND = {
     "cancelled": ("slow", {}),
 }
 """The call beside the mail that breaks a turn."""
-APPROVED = Command(resume={"decisions": [{"type": "approve"}]})
 
 
 # --- the graphs ----------------------------------------------------------------------------
@@ -239,14 +237,3 @@ def test_a_thread_that_is_dead(name: str, how: str, *, asynchronous: bool):
 
 
 # --- a healthy run ---------------------------------------------------------------------------
-
-WAYS = ("sync", "events", "async")
-MODES = ["values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"]
-IDS = re.compile(
-    r"(lc_run-+)?[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}|0x[0-9a-f]+|\d{4}-\d\d-\d\dT[^']+"
-)
-
-
-def shown(value: Any) -> str:
-    """What a client sees of a value, without ids and times that differ in each run."""
-    return IDS.sub("<id>", repr(value))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START
 from langgraph.types import Command
@@ -17,14 +17,12 @@ from langgraph_swarm import create_handoff_tool, create_swarm
 from kit import BARE, Agent, StrictModel, calls, lines, patched
 from langgraph_patch import is_placeholder, validate_messages
 from langgraph_patch.testing import RefusedError
-from support.histories import with_field
 from support.placeholder_texts import UNKNOWN, WAITED
 
 MAIL = ("mail", {"to": "bob"})
 WIRE = ("wire", {"amount": 5})
 BOTH = calls(MAIL, WIRE, id="a1")
 FINE = AIMessage("fine", id="fine")
-YES = AIMessage("yes?", id="yes")
 SENT = "tool c1: sent to bob"
 NOT_WIRED = f"tool c2: {WAITED.format('wire', 'c2')}"
 NOTHING_KNOWN = [f"tool c{n}: {UNKNOWN.format(t, f'c{n}')}" for n, t in ((1, "mail"), (2, "wire"))]
@@ -78,10 +76,6 @@ def test_the_recursion_limit():
     assert valid_lines(it)[2:4] == NOTHING_KNOWN
     assert valid_lines(it)[-2:] == ["human: hello!", "ai: done"]
     assert not it.desk.did
-
-
-TWO_MAILS = calls(MAIL, ("mail", {"to": "eve"}))
-ASKS = {"mail": True}
 
 
 def test_a_stale_approval_runs_nothing():
@@ -154,21 +148,3 @@ def test_a_call_beside_a_handoff(kind: str, expected: str, made: Any, *, asynchr
 
 
 # --- messages with fields that LangChain's constructor refuses ----------------------------------
-
-
-GO = HumanMessage("go", id="h1")
-CALL = calls(MAIL, id="a1")
-RECORDED = ToolMessage("r", tool_call_id="c1", id="t1", name="mail")
-
-DAMAGED: dict[str, tuple[list[Any], list[str]]] = {
-    "human content None": ([with_field(GO, content=None)], ["human: "]),
-    "content a number": (
-        [GO, with_field(CALL, content=7), RECORDED],
-        ["human: go", "ai c1: 7", "tool c1: r"],
-    ),
-    "result id None": (
-        [GO, CALL, with_field(RECORDED, tool_call_id=None)],
-        ["human: go", "ai c1: ", NOTHING_KNOWN[0]],
-    ),
-}
-"""Histories, and what the model reads of them."""

@@ -323,11 +323,6 @@ def nothing(state: Any) -> None:
     """A node that writes nothing."""
 
 
-def pause(state: Any) -> None:
-    """A node that waits for an answer."""
-    interrupt("?")
-
-
 def checkpoints(saver: InMemorySaver) -> list[Any]:
     """The checkpoints of the thread in all namespaces, newest first."""
     return list(saver.list(THREAD))

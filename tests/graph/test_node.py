@@ -17,7 +17,7 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableGenerator, RunnableLambda, RunnableSequence
 from langgraph.cache.memory import InMemoryCache
-from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import push_message
 from langgraph.types import CachePolicy, Command, Overwrite, Send
 from typing_extensions import TypedDict
@@ -49,21 +49,12 @@ from langgraph_patch.repairing.writing import messages_in, replace_values, value
 from langgraph_patch.testing import check_request
 from support.placeholder_texts import UNKNOWN
 
-MAIL = calls(("mail", {"to": "bob"}), id="a1")
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
 GO, NEVER, HELLO = (HumanMessage(text, id=text) for text in ("go", "never mind", "hello"))
 DAMAGED = [GO, BOTH, NEVER]
 RESULTS = [f"tool c{n}: {UNKNOWN.format(t, f'c{n}')}" for n, t in ((1, "mail"), (2, "wire"))]
 REPAIRED = ["human: go", "ai c1 c2: ", *RESULTS, "human: never mind"]
 FINE = AIMessage("fine", id="a2")
-
-
-class State(TypedDict, total=False):
-    """A history and two other keys."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-    note: str
-    steps: Annotated[list[str], operator.add]
 
 
 def returning(output: Any) -> Callable[[Any], Any]:
@@ -128,15 +119,6 @@ def test_a_repair_that_adds_nothing(damage: str):
         [{PLACEHOLDER_KEY: {"cause": "unknown"}}],
     )
     assert [state.next for state in it.graph.get_state_history(it.config)][:2] == [(), ("node1",)]
-
-
-OTHERS: dict[str, Callable[[], Any]] = {
-    "nothing": lambda: None,
-    "what it has read": lambda: {"messages": [GO]},
-    "pairs": lambda: Command(update=[("messages", [FINE]), ("note", "n")]),
-    "a key twice": lambda: [Command(update={"steps": ["a"]}), {"steps": ["b"], "messages": [FINE]}],
-    "overwrite": lambda: {"messages": Overwrite([HumanMessage("all over", id="o")])},
-}
 
 
 def new_only(left: list[Any], right: list[Any]) -> list[Any]:
@@ -281,12 +263,6 @@ def test_values_of_a_state_of_any_form():
     for value in ([{"role": "user", "content": "hi"}], [GO, object()], "hi", GO):
         assert messages_in({"messages": value}, "messages") is None
     assert values_in(FrozenState) == {} == values_in(GO)
-
-
-class Question(MessagesState):
-    """An input with a key that the state does not have."""
-
-    question: str
 
 
 def test_the_entry_check_is_never_answered_from_a_cache():

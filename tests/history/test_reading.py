@@ -16,9 +16,6 @@ from support.histories import (
     with_field,
 )
 
-IDS = [None, "", "x" * 46, "sl\u00e4sh", "a\n", "functions.f:0"]
-NAMES = ["", "bank.wire", "a:b", "a/b", "wire it", "\u68c0 \u7d22", "n" * 70]
-
 
 def test_two_calls_of_a_message_with_one_id_stay():
     """With two results, in the order of the calls."""

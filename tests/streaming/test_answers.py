@@ -380,7 +380,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "v2": {"stream_mode": ["messages", "values"], "version": "v2"},
     "v2, subgraphs": {"stream_mode": "messages", "subgraphs": True, "version": "v2"},
 }
-PLAIN = SHAPES["messages"]
 
 
 def in_turn(names: dict[str, Any], *, first: int = 0) -> list[Any]:

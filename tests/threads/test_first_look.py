@@ -37,23 +37,6 @@ def both(saver, monkeypatch):
 # --- the same reports -----------------------------------------------------------------------------
 
 
-WRONG = (
-    None,
-    7,
-    True,
-    "",
-    "x",
-    b"\xff",
-    [],
-    {},
-    [None],
-    [{}],
-    {"a": 1},
-    ["x"],
-    [{"type": "tool_use"}],
-)
-"""What no message has in one of its fields, or not in each."""
-
 MORE = {
     "content_blocks": [{"type": "tool_call", "id": "c9", "name": "t", "args": {}}],
     "tool_call_chunks": [{"name": "t", "args": "{", "id": "c9", "index": 0}],

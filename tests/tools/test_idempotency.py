@@ -11,14 +11,13 @@ from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode, ToolRuntime
-from langgraph.types import Command, RetryPolicy, interrupt
+from langgraph.types import interrupt
 
-from kit import StrictModel, calls, loop
+from kit import calls
 from langgraph_patch import idempotency_key
 from langgraph_patch.errors import GraphError, OptionError
 
 GO: Any = {"messages": [HumanMessage("go", id="h1")]}
-YES: Any = Command(resume="yes")
 
 
 class State(MessagesState):
@@ -65,14 +64,6 @@ def call(name: str, first: int = 1, **fields: Any) -> AIMessage:
 def thread(name: str = "1") -> Any:
     """The config of a thread."""
     return {"configurable": {"thread_id": name}}
-
-
-def node(tools: Tools, message: AIMessage, **settings: Any) -> Any:
-    """A loop with one task for all calls, or with the router of `settings`."""
-    model = StrictModel(script=[message])
-    builder = loop(model, ToolNode(tools.all(), handle_tool_errors=False), state=State, **settings)
-    builder.nodes["tools"].retry_policy = RetryPolicy(initial_interval=0, jitter=False)
-    return builder.compile(checkpointer=InMemorySaver())
 
 
 def test_two_histories_with_one_call_have_two_keys():

@@ -18,7 +18,6 @@ from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState
 from langgraph.types import Command, interrupt
-from pydantic import BaseModel
 
 from kit import (
     BARE,
@@ -135,12 +134,6 @@ def test_a_tool_that_asks_twice(kind):
     assert (talk.bank.paid, talk.read) == ([5], "('a', 'b')")
     assert talk.run(Command(resume="c"), asked) is None
     assert (talk.bank.paid, talk.read) == ([5], "('a', 'b')")
-
-
-class Answer(BaseModel):
-    """What an interrupt accepts."""
-
-    amount: int
 
 
 def test_a_handover_that_is_raised():

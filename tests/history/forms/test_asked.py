@@ -130,19 +130,6 @@ def test_an_agent_that_looks_at_screenshots_sees_the_others():
     assert shown(asked_form(history, IMAGE, "newest", 2).messages) == ["image/2"]
 
 
-NAMED = {
-    "messages.0.content.1": "image/1",
-    "messages.2.content.0": "image/2",
-    "messages.2.content.1": "image/3",
-    "messages[1].content[1]": "image/1",
-    "messages.[3].content.[0].type": "image/2",
-    "contents[0].parts[1]": "image/1",
-    "image at index 2": "image/3",
-    "Image at index 0": "image/1",
-}
-"""A path or a number in a refusal -> the image of `named_history` that it names."""
-
-
 @pytest.mark.parametrize(
     "path", ["messages.99.content.0", "messages.0.content.9", "image at index 9"]
 )

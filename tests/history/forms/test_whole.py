@@ -275,5 +275,3 @@ def test_refused_linear(form, history, refusal):
 
 
 # --- LangChain's v1 content -----------------------------------------------------------------------
-
-NO_TEXT = [{"type": "text", "text": "[no text]"}]
