@@ -24,7 +24,6 @@ from langgraph_patch.testing import RefusedError
 from support.placeholder_texts import WAITED
 
 BOTH_CALLS = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
-MAIL = calls(("mail", {"to": "bob"}), id="a1")
 WAITED_FOR = WAITED.format("wire", "c2")
 HEALED = ["go", "", "sent to bob", WAITED_FOR, "never mind"]
 
@@ -50,22 +49,6 @@ def dead_thread(kind: Any = "middleware", **options: Any) -> Agent:
         bare.say("never mind")
     assert bare.graph.get_state(bare.config).next == ("model",)
     return Agent(kind, saver=saver, **options)
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_healthy_agent_is_left_alone(asynchronous):
-    """Nothing is reported; the checkpoints, the chunks and what the model reads are the same."""
-    reported: list[Any] = []
-    found = []
-    for middleware in ([], [PatchToolCallsMiddleware(on_patch=lambda *e: reported.append(e))]):
-        agent = Agent(with_middleware(*middleware), MAIL, asynchronous=asynchronous)
-        modes = ["updates", "messages", "values"]
-        chunks = agent.stream({"messages": [HumanMessage("go", id="h1")]}, modes)
-        steps = len(list(agent.graph.get_state_history(agent.config)))
-        found.append(([mode for mode, _ in chunks], steps, texts(agent.model.seen[-1])))
-    assert found[0] == found[1]
-    assert found[0][2] == ["go", "", "sent to bob"]
-    assert reported == []
 
 
 @wrap_model_call

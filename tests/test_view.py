@@ -78,21 +78,6 @@ def test_rows_far_from_a_change_are_folded_and_long_texts_are_cut():
     assert whole.count("~") == 2000
 
 
-def test_defects_and_changes_are_counted_in_words():
-    """Each kind once, with its number, also if the repair of a defect takes two changes."""
-    kinds = [*([("dangling", f"c{n % 1000}") for n in range(1001)]), ("malformed", "c1"), ("x", "")]
-    defects = [{"kind": kind, "index": 1, "tool_call_id": call_id} for kind, call_id in kinds]
-    words = "1,000 calls without a result, 1 call with incomplete arguments, 1 x"
-    assert view.defects_in_words(defects) == words
-    kinds = [("dropped", "c1"), ("corrected", ""), ("inserted", "c1"), ("inserted", "c2")]
-    changes = [
-        {"kind": k, "name": "t" * (k == "inserted"), "tool_call_id": c, "cause": None}
-        for k, c in kinds
-    ]
-    words = "drops result of a call; corrects a message; placeholder for t (2 times)"
-    assert view.changes_in_words(changes) == words
-
-
 @pytest.mark.parametrize("width", [40, 99, 100])
 def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(width):
     """Whatever the script is; ids are whole, alone in their line (C11)."""

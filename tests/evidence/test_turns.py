@@ -42,7 +42,6 @@ WIRE_WAITED = WAITED.format("wire", "{}")
 RESULTS = "tool: sent to bob", f"tool: {WIRE_WAITED.format('c2')}"
 ADDED = ["ai: mail, wire", *RESULTS]
 ABANDONED = ["human: pay bob", *ADDED, "human: never mind"]
-SECOND = ["ai: mail, wire", "tool: sent to eve", f"tool: {WIRE_WAITED.format('c4')}"]
 
 
 def shown(messages: list[BaseMessage]) -> list[str]:
@@ -111,19 +110,6 @@ def test_a_change_beside_a_turn_names_its_place_in_the_history():
     (dropped,) = [change for change in patches[0].changes if change.kind == "dropped"]
     assert (dropped.index, dropped.tool_call_id) == (2, "c9")
     assert patches[0].before[2].text == "nobody asked"
-
-
-@pytest.mark.parametrize(
-    ("kind", "durability"), [("node", "sync"), ("two_levels", "exit"), ("delta_as_node", "async")]
-)
-def test_several_in_a_row_with_any_durability(kind: str, durability: str):
-    """Each turn stands before the message that abandoned it, once."""
-    agent = Agent(kind, TURN, EVE)
-    for text in ("pay bob", "pay eve", "never mind"):
-        agent.say(text, durability=durability)
-    expected = [*ABANDONED[:-1], "human: pay eve", *SECOND, "human: never mind", "ai: done"]
-    assert shown(agent.history) == expected
-    assert agent.desk.did == {"mail bob": 1, "mail eve": 1}
 
 
 def test_an_update_between_the_pause_and_the_message():

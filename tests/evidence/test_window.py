@@ -3,18 +3,14 @@
 And what one search reads of a checkpointer, and what it does on errors.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
-import pytest
-from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from langgraph.graph import MessagesState
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
-from typing_extensions import TypedDict
 
-from kit import Agent, DeltaChannel, DeltaState, _messages_delta_reducer, calls, loop, send_each
-from langgraph_patch import with_patching
+from kit import Agent
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.storage import RETURN
 from langgraph_patch._sansio import run_sync
@@ -26,7 +22,6 @@ from support.supersteps import (
     MORE,
     Thread,
     made,
-    news,
     ran,
     result,
     sent,
@@ -38,37 +33,6 @@ SAYS = AIMessage("hm", id="a9")
 WAITS = "awaiting_input | paused"
 NONE = "unknown, unknown"
 FOUND = "sent, awaiting_input"
-
-
-def test_an_abandoned_branch_is_not_read():
-    """What happened on a branch that was left says nothing of this one, however long each is."""
-    thread = Thread(MAIL, ran("agent"))
-    fork = thread.config
-    for number in range(9):
-        thread.add(**ran(f"n{number}"))
-    here, thread.config = thread.config, fork
-    thread.add(**sent("sent"))
-    for config, expected in ((thread.config, "sent"), (here, "unknown")):
-        thread.config = config
-        for _ in range(9):
-            thread.add(**news(MAIL))
-        assert thread.found() == expected
-    rootless = Thread(MAIL, sent("sent"))
-    rootless.config = rootless.place
-    rootless.add(**ran("agent"))  # older checkpoints are those of another branch
-    assert rootless.found() == "unknown"
-
-
-TWINS = made("mail:c1", "wire:c1", "mail:c2")
-
-
-def test_calls_of_a_message_with_one_id():
-    """Each has what the task that it was sent to recorded, and nothing that a later turn did."""
-    thread = Thread(TWINS, sent("one", ASKS, "two"), news(TWINS))
-    assert thread.found(GO, TWINS) == "one, awaiting_input, two"
-    again = sent("new", by=AGAIN, history=[GO, TWINS, MORE, AGAIN])
-    thread = Thread(TWINS, ran("agent"), news(TWINS, AGAIN), again)
-    assert thread.found(GO, TWINS) == "unknown, unknown, unknown"
 
 
 def hidden(nodes: Any = (), *wrote: Any, **fields: Any) -> dict[str, Any]:
@@ -109,48 +73,12 @@ def test_a_history_that_is_not_stored():
     assert wrong_in(DELTA, BOTH, history=None) == {}
 
 
-class Snapshots(TypedDict):
-    """A state that stores its history every third superstep."""
-
-    messages: Annotated[list[Any], DeltaChannel(_messages_delta_reducer, snapshot_frequency=3)]
-
-
-WAYS = {
-    "plain": (MessagesState, "sync"),
-    "delta-exit": (DeltaState, "exit"),
-    "snapshots": (Snapshots, "async"),
-}
-ways = pytest.mark.parametrize(("state", "durability"), WAYS.values(), ids=WAYS)
-WIRE, BOB, MIA = ("wire", {"amount": 5}), ("mail", {"to": "bob"}), ("mail", {"to": "mia"})
-
-
-def reusing(state: Any, *script: AIMessage, saver: Any = None) -> Agent:
-    """An agent with a task for each call."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        graph = loop(model, tools, state=state, router=send_each)
-        return with_patching(graph.compile(checkpointer=saver))
-
-    return Agent(build, *script, saver=saver)
-
-
 def read(agent: Agent, *texts: str, **options: Any) -> list[str]:
     """The results that the model reads after these messages; `waits` for a call that waited."""
     for text in texts:
         agent.say(text, **options)
     found = [m.text for m in agent.model.seen[-1] if isinstance(m, ToolMessage)]
     return ["waits" if "was waiting for human input" in text else text for text in found]
-
-
-@ways
-def test_an_id_that_is_used_again(state: Any, durability: Any):
-    """`c1` finished in the first turn and waits in the second; then a replay of that turn."""
-    agent = reusing(state, calls(BOB), AIMessage("ok"), calls(WIRE, MIA))
-    read(agent, "mail bob", "wire", durability=durability)
-    paused = agent.graph.get_state(agent.config).config
-    for config in (agent.config, paused):
-        agent.graph.invoke({"messages": [HumanMessage("no")]}, config, durability=durability)
-        assert read(agent) == ["sent to bob", "waits", "sent to mia"]
 
 
 # --- what one search reads of a checkpointer ----------------------------------------------------

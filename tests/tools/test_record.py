@@ -147,15 +147,6 @@ def test_two_nodes_that_lead_to_the_tools_at_once():
     assert agent.desk.did.total() == 0
 
 
-def test_twins_are_two_calls():
-    """Two equal calls of one message, with one id, run once each."""
-    message = calls(MAIL, MAIL)
-    message.tool_calls[1]["id"] = "c1"
-    agent = Agent("recorded", message, recover=False)
-    agent.say("go")
-    assert agent.desk.did.total() == 2
-
-
 class Slow(ToolNode):
     """A subclass that decides how it runs."""
 
