@@ -153,20 +153,23 @@ UNUSABLE = AIMessage(
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_patch_model_asks_though_the_node_did_something(*, asynchronous: bool):
-    """It repeats one request: the tool runs once, streamed or not."""
+    """It repeats one request: a tool runs once, and no human is asked twice; streamed or not."""
     model, desk = RefusingModel(rule=empty), Desk()
     patched, mail = patch_model(model), desk.tools()[0]
 
     def call(history: Any) -> Any:
+        interrupt("may I?")
         mail.invoke({"to": "bob"})
-        return next(patched.stream(history))
+        return patched.invoke(history)
 
     async def acall(history: Any) -> Any:
+        interrupt("may I?")
         await mail.ainvoke({"to": "bob"})
         return await anext(patched.astream(history))
 
     graph = node_of(acall if asynchronous else call)
-    WAYS["ainvoke" if asynchronous else "invoke"](graph, say(SILENT), CONFIG)
+    for value in (say(SILENT), Command(resume="yes")):
+        WAYS["ainvoke" if asynchronous else "invoke"](graph, value, CONFIG)
     assert (stored(graph)[-1], len(model.seen), desk.did) == ("done", 2, {"mail bob": 1})
 
 
