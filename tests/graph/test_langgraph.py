@@ -417,10 +417,29 @@ def test_what_counts_the_writes_of_a_delta_channel():
     with_key = [each for each in saved if "messages" in each.checkpoint["channel_versions"]]
     spread = [s for s in with_key if "messages" not in s.checkpoint["channel_values"]]
     assert spread
+    assert storage.is_delta_channel(DeltaChannel(_messages_delta_reducer))
     assert all(storage.is_spread(each, "messages") for each in spread)
     assert storage.counters_of(spread[0], "messages") == {}
     assert storage.counters_of(spread[0], "other").keys() <= {"counters_since_delta_snapshot"}
     assert not storage.is_spread(checkpoints(ran(build(nothing)))[0], "messages")
+
+
+def test_what_is_recorded_of_an_error_behind_an_answer():
+    """An answer without an id belongs to no task; an error that a handler gets names its node."""
+
+    def fails(_: Any) -> None:
+        interrupt("?")
+        raise ValueError
+
+    builder = StateGraph(State).add_node("fails", fails, error_handler=fails)
+    saver = InMemorySaver()
+    graph = builder.set_entry_point("fails").compile(checkpointer=saver)
+    graph.invoke(QUESTION, THREAD)
+    with suppress(ValueError):
+        graph.invoke(Command(resume="yes"), THREAD)
+    found = {(task == storage.NO_TASK, channel) for task, channel, _ in pending(saver)}
+    own = {"__resume__", "__interrupt__", "__error__", storage.ERROR_SOURCE}
+    assert found == {(True, "__resume__"), *((False, channel) for channel in own)}
 
 
 def test_last_nodes():
