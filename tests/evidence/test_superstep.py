@@ -4,20 +4,10 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from langgraph_patch._langgraph.storage import RETURN
-from langgraph_patch.evidence.superstep import Superstep, Task, superstep_of
-
-THREAD: Any = {"configurable": {"thread_id": "1"}}
-
-
-def steps(saver: InMemorySaver) -> list[Superstep]:
-    """All supersteps of all graphs of the thread, oldest first."""
-    found = [superstep_of(saved, "log") for saved in saver.list(THREAD)]
-    return sorted(found, key=lambda step: step.id)
-
+from langgraph_patch.evidence.superstep import Superstep, Task
 
 SENT = ToolMessage("sent", tool_call_id="c1")
 AS_DICT = {"role": "tool", "content": "sent", "tool_call_id": "c1"}
