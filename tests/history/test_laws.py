@@ -77,6 +77,17 @@ def test_quiet(history):
     assert is_valid(history) or any(isinstance(message, AIMessageChunk) for message in history)
 
 
+ODD = ["block_only", "raw_only", "refused_id", "bad_id", "bad_name", "reuse_id"]
+"""What is no damage: one provider refuses it, and another one wrote it."""
+
+
+@given(damaged_histories([*ODD, "reuse_id_in_message"]))
+def test_quiet_about_what_another_provider_refuses(history):
+    """Odd ids, names and places of calls are those of the model that reads them."""
+    assert patch_messages(history).messages is history
+    assert found_the_long_way(history) == ()
+
+
 @given(damaged_histories(), st.booleans())
 def test_idempotent_and_deterministic(history, leaves_open):
     """A second pass returns the same object; equal histories give equal bytes and changes."""
