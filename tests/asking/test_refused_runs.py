@@ -5,6 +5,8 @@ A refusal is known from every other error by its attributes, wherever it is in a
 """
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -100,6 +102,29 @@ def test_another_error_is_never_asked_again(place, error):
             way(graph, say(), CONFIG)
         assert str(caught.value) == str(error)
         assert len(model.seen) == number
+
+
+@pytest.mark.parametrize("place", PATCHED)
+def test_a_cancelled_run_is_not_asked_again(place):
+    """Also while the provider is about to refuse."""
+
+    def fails(_):
+        started.set()
+        time.sleep(0.1)
+        return "must have content"
+
+    async def cancel(graph):
+        run = asyncio.create_task(graph.ainvoke(say(), CONFIG))
+        await asyncio.to_thread(started.wait)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        await asyncio.sleep(0.2)
+
+    started = threading.Event()
+    graph, model = agent(place, fails, SILENT)
+    asyncio.run(cancel(graph))
+    assert len(model.seen) == 1
 
 
 def node_graph(node, history, **options):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from typing import Any
 
@@ -60,6 +61,29 @@ def found_by(saver: Any, message: AIMessage = MESSAGE, tools: Any = None) -> Fin
     reader = Reader(saver, "messages", required=True)
     own = read_calls(message)[:1]
     return run_sync(read_claims(reader, Address("1"), [message], own, tools)).get((0, 0))
+
+
+@pytest.mark.parametrize("make", [InMemorySaver, sqlite_saver], ids=["memory", "sqlite"])
+def test_of_two_claims_one_is_made(make):
+    """Of many at once, again after each that was given back."""
+    saver = make()
+    for _ in range(20):
+        own = [claim() for _ in range(4)]
+        last: list[Any] = []
+        barrier = threading.Barrier(4)
+
+        def run(each, barrier=barrier, last=last):
+            barrier.wait()
+            last.append(run_sync(record(saver).begin(each)).run)
+
+        threads = [threading.Thread(target=run, args=(each,)) for each in own]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (winner,) = set(last)
+        run_sync(record(saver).end(claim(run=winner, word="paused")))
+    assert len(claims_in(saver.get_tuple(ROW.config)) or []) == 20
 
 
 RESULT = ToolMessage("paid", tool_call_id="c1")

@@ -1,15 +1,32 @@
 """What models read of calls without a result: what the checkpoints recorded, or nothing."""
 
+import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
-from kit import Agent, calls, model_node
+from kit import Agent, Counting, calls, model_node
 from langgraph_patch import with_patching
 from support.placeholder_texts import BREAKPOINT, UNKNOWN, WAITED
+from support.supersteps import ASKS, Thread, made, news, sent
+
+NOTHING = {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2")}
+
+
+def test_recovery_switched_off():
+    """With `recover=False` nothing is claimed, and nothing is read."""
+    saver = Counting()
+    agent = Agent("create_agent", TURN, saver=saver, recover=False)
+    agent.say("pay bob")
+    agent.say("never mind")
+    assert agent.read == NOTHING
+    assert saver.used["list"] == 0
+
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 TURN = calls(MAIL, WIRE)
@@ -35,6 +52,69 @@ def test_what_clients_send(results: list[Any], expected: dict[str, str]):
     agent.say("go")
     agent.run({"messages": [*results, HumanMessage("never mind")]})
     assert agent.read == expected
+
+
+def test_an_edited_result_is_left_alone():
+    """An edit by `update_state` is no input, so the record does not replace it."""
+    agent = Agent("create_agent", TURN)
+    agent.say("go")
+    edit = {"messages": from_client("edited", "r")}
+    agent.graph.update_state(agent.config, edit, as_node="tools")
+    agent.say("and now?")
+    assert agent.read == {"c1": "edited", "c2": "edited"}
+
+
+def ago(**duration: float) -> str:
+    """A time in the past, as a checkpoint stores it."""
+    return (datetime.now(UTC) - timedelta(**duration)).isoformat()
+
+
+BOTH = made("mail:c1", "wire:c2")
+
+
+def test_the_next_turn_looks_again_once():
+    """However old the superstep is; not for a result, and not for what was searched for before."""
+    for written, ending in ((None, "unknown"), (ASKS, "awaiting_input"), ("sent", "sent")):
+        for age in ({"days": 400}, {"seconds": 7}):
+            thread = Thread(BOTH, sent("sent", written, ts=ago(**age)), news(BOTH))
+            assert thread.found() == f"sent, {ending}"
+            searched = thread.found(searched_at={(1, 0): "", (1, 1): ""})
+            assert searched == f"sent, {ending}{' | final' * (written != 'sent')}"
+
+
+class Slow(InMemorySaver):
+    """Stores what a task wrote a moment after it was searched for."""
+
+    current: Any = None
+    late: Any = None
+    searches = 0
+
+    def get_tuple(self, config: Any) -> Any:
+        self.searches += config == self.current
+        if self.late and self.searches == 2:
+            self.put_writes(*self.late)
+        return super().get_tuple(config)
+
+    async def aget_tuple(self, config: Any) -> Any:
+        return self.get_tuple(config)
+
+
+def test_the_wait_for_what_is_never_stored(monkeypatch: pytest.MonkeyPatch):
+    """A message right after a stop: a few looks at one checkpoint, and a twentieth of a second.
+
+    The current checkpoint is sure to come: for it the search waits longer.
+    """
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    thread = Thread(made("mail:c1"), sent(None, ts=ago(seconds=0)))
+    thread.saver.__class__ = Slow
+    thread.saver.current = thread.config
+    assert thread.found() == "unknown"
+    assert (thread.saver.searches, sum(waits)) == (1 + len(waits), pytest.approx(0.048))
+    waits.clear()
+    thread.config = {"configurable": {**thread.config["configurable"], "checkpoint_id": "none"}}
+    assert thread.found() == "unknown"
+    assert sum(waits) == pytest.approx(0.768)
 
 
 @pytest.mark.parametrize("node", ["check", "post_model_hook"])

@@ -22,11 +22,32 @@ from support.supersteps import (
     MORE,
     Thread,
     made,
+    news,
     ran,
     result,
     sent,
     wrong_in,
 )
+
+
+def test_an_abandoned_branch_is_not_read():
+    """What happened on a branch that was left says nothing of this one, however long each is."""
+    thread = Thread(MAIL, ran("agent"))
+    fork = thread.config
+    for number in range(9):
+        thread.add(**ran(f"n{number}"))
+    here, thread.config = thread.config, fork
+    thread.add(**sent("sent"))
+    for config, expected in ((thread.config, "sent"), (here, "unknown")):
+        thread.config = config
+        for _ in range(9):
+            thread.add(**news(MAIL))
+        assert thread.found() == expected
+    rootless = Thread(MAIL, sent("sent"))
+    rootless.config = rootless.place
+    rootless.add(**ran("agent"))  # older checkpoints are those of another branch
+    assert rootless.found() == "unknown"
+
 
 BOTH, MAIL, AGAIN = made("mail:c1", "wire:c2"), made("mail:c1"), made("mail:c1", id="m2")
 SAYS = AIMessage("hm", id="a9")
@@ -120,3 +141,12 @@ def test_a_stored_history():
         step = run_sync(Reader(thread.saver, "messages").read(Address.of(thread.config)))
         assert step is not None
         assert [message.text for message in step.history] == texts
+
+
+def test_only_a_delta_channel_is_asked_for_its_history():
+    """A history that is stored as it is costs no query more."""
+    thread = Thread(ONE_CALL)
+    thread.saver.get_delta_channel_history = None  # type: ignore[method-assign, assignment]
+    step = run_sync(Reader(thread.saver, "messages").read(Address.of(thread.config)))
+    assert step is not None
+    assert step.history == [GO]

@@ -16,9 +16,10 @@ from typing import Annotated, Any
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableGenerator, RunnableLambda, RunnableSequence
+from langgraph.cache.memory import InMemoryCache
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import push_message
-from langgraph.types import Overwrite
+from langgraph.types import CachePolicy, Overwrite
 from typing_extensions import TypedDict
 
 from kit import (
@@ -242,6 +243,25 @@ def test_values_of_a_state_of_any_form():
     for value in ([{"role": "user", "content": "hi"}], [GO, object()], "hi", GO):
         assert messages_in({"messages": value}, "messages") is None
     assert values_in(FrozenState) == {} == values_in(GO)
+
+
+def test_the_entry_check_is_never_answered_from_a_cache():
+    """A result that one thread recorded is not used in another thread with the same messages."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        bare = BARE["react_v2"](model, tools, None).builder
+        bare.set_node_defaults(cache_policy=CachePolicy())
+        bare.nodes.pop("__default_error_handler__", None)
+        return with_patching(bare).compile(checkpointer=saver, cache=InMemoryCache())
+
+    it = Agent(build, BOTH)
+    it.say("go")
+    old = it.history[:2]
+    it.run({"messages": [NEVER]})
+    assert it.results["c1"] == "sent to bob"
+    it.config = {"configurable": {"thread_id": "2"}}
+    it.run({"messages": [*old, NEVER]})
+    assert it.results["c1"] == UNKNOWN.format("mail", "c1")
 
 
 @pytest.mark.parametrize("kind", ["react_v1", "react_v2"])

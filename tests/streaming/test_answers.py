@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import pytest
 from langchain.agents import create_agent
@@ -55,6 +57,23 @@ def tokens(task: str, *parts: tuple[str, Any]) -> list[Any]:
 def result(call_id: str, **fields: Any) -> ToolMessage:
     """A result."""
     return ToolMessage("sunny", tool_call_id=call_id, **fields)
+
+
+@each_checker
+def test_what_was_passed_on_is_freed(checker):
+    """Of an answer the newest chunk is kept, as soon as the checker knows that it is one."""
+    made, alive = [], []
+
+    def stream():
+        for text in ("It ", "rains", ".", ""):
+            chunk = AIMessageChunk(text, id="a", chunk_position=None if text else "last")
+            made.append(ref(chunk))
+            yield chunk, {}
+            del chunk
+            alive.append(sum(each() is not None for each in made))
+
+    deque(final_answers(stream(), checker=checker), maxlen=0)
+    assert alive == ([1, 1, 1, 1] if checker is live else [1, 2, 3, 1])
 
 
 # --- messages that are answers ----------------------------------------------------------------

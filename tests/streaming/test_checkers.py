@@ -85,6 +85,25 @@ def test_each_checker_decides_as_the_table_says_and_no_chunk_is_lost(name):
         assert not source.open
 
 
+def test_a_decision_is_final_and_frees_the_chunks():
+    """The checker is not asked again, and a caller that keeps a turn keeps no chunk alive."""
+    turns: list[Turn] = []
+
+    def at_two(turn: Turn) -> bool | None:
+        turns.append(turn)
+        return turn.called if len(turn.chunks) == 2 else None
+
+    chunks = [say("a"), START, REST, LAST]
+    answer, replay = split_stream(Source(chunks), checker=at_two)
+    assert answer is True
+    assert same(list(replay), chunks)
+    assert len(turns) == 2
+    (turn,) = set(turns)
+    assert turn.chunks == []
+    turn.end()
+    assert (turn.answer, turn.ended, len(turns)) == (True, True, 2)
+
+
 def test_a_checker_that_returns_anything_else_is_a_clear_error(io):
     """Also what is true or false."""
     source = Source([say("a")])

@@ -12,6 +12,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
+    ToolCallLimitMiddleware,
     ToolRetryMiddleware,
     wrap_tool_call,
 )
@@ -267,6 +268,19 @@ def test_what_a_task_recorded_counts_more_than_the_record_of_the_call():
     talk = Talk(build, bank=Bank(asks=False), script=[AIMessage("", tool_calls=[one, two])])
     assert (talk.say("go"), talk.say()) == (None, None)
     assert (talk.bank.paid, talk.read) == ([5], "paid *: yes")
+
+
+def test_a_call_that_a_wrapper_does_not_run_has_no_record():
+    """A limit of calls, a cache, a mock."""
+
+    @wrap_tool_call
+    def answers(request, handler):
+        return ToolMessage("from a cache", tool_call_id=request.tool_call["id"])
+
+    talk = Talk(agent_with(answers, ToolCallLimitMiddleware(run_limit=5)))
+    assert talk.say("pay") is None
+    assert (talk.bank.paid, talk.read) == ([], "from a cache")
+    assert not [s for s in talk.saver.list(THREAD) if s.config["configurable"]["checkpoint_ns"]]
 
 
 def reviewing(kind):
