@@ -38,7 +38,7 @@ from langgraph_patch import (
 COMPLETE = ("mail", '{"to": "al"}')
 CUT = ("mail", '{"to": "bo')
 """LangChain completes it to `mail(to="bo")`, and a bare graph sends the mail."""
-CUT_STREAM, CUT_AT_LIMIT = streamed(CUT), streamed(CUT, reason="length")
+CUT_STREAM = streamed(CUT)
 MALFORMED = ("mail", '{"to": "bo",,}')
 """No JSON, though the model finished it."""
 

@@ -35,7 +35,7 @@ from langgraph_patch import Patch, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
 from support.placeholder_texts import WAITED
 
-MAIL, WIRE, BOOM = ("mail", {"to": "bob"}), ("wire", {"amount": 5}), ("boom", {"text": "x"})
+MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 TURN = calls(MAIL, WIRE)
 EVE = calls(("mail", {"to": "eve"}), WIRE, first=3)
 WIRE_WAITED = WAITED.format("wire", "{}")

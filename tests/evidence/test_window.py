@@ -49,7 +49,7 @@ def test_an_abandoned_branch_is_not_read():
     assert rootless.found() == "unknown"
 
 
-BOTH, MAIL, AGAIN = made("mail:c1", "wire:c2"), made("mail:c1"), made("mail:c1", id="m2")
+BOTH, MAIL = made("mail:c1", "wire:c2"), made("mail:c1")
 SAYS = AIMessage("hm", id="a9")
 WAITS = "awaiting_input | paused"
 NONE = "unknown, unknown"
