@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 CORE = (
     "tests/history",
     "tests/test_middleware.py",
-    "tests/graph/test_agents_and_breaks.py",
+    "tests/ways",
     "tests/graph/test_wrapping.py",
     "tests/graph/test_with_patching.py",
     "tests/tools/test_record.py",

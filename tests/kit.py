@@ -244,27 +244,22 @@ def above(*nodes: Any, state: Any = MessagesState) -> StateGraph[Any]:
     return builder
 
 
-def _as_node(*, levels: int = 1, after: Sequence[Any] = ()) -> Callable[..., Any]:
+def _as_node(*, levels: int = 1) -> Callable[..., Any]:
     def build(model: Any, tools: Any, saver: Any) -> Any:
         graph: Any = create_agent(model, tools)
         for _ in range(levels - 1):
             graph = above(graph).compile()
-        return above(*after, graph).compile(checkpointer=saver)
+        return above(graph).compile(checkpointer=saver)
 
     return _patched(build)
 
 
-def _loop_as_node(state: Any = MessagesState) -> Callable[..., Any]:
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        agent = loop(model, tools, state=state).compile()
-        return above(agent, state=state).compile(checkpointer=saver)
-
-    return _patched(build, record=True)
+def _delta_loop(model: Any, tools: Any, saver: Any) -> Any:
+    agent = loop(model, tools, state=DeltaState).compile()
+    return above(agent, state=DeltaState).compile(checkpointer=saver)
 
 
-@_patched
-def _react_as_node(model: Any, tools: Any, saver: Any) -> Any:
-    return above(BARE["react_v2"](model, tools, None)).compile(checkpointer=saver)
+_delta_as_node = _patched(_delta_loop, record=True)
 
 
 @_patched
@@ -305,12 +300,8 @@ def _supervisor(model: Any, tools: Any, saver: Any) -> Any:
 
 NESTED: dict[str, Callable[..., Any]] = {
     "node": _as_node(),
-    "node_after_others": _as_node(after=[lambda _: {}, lambda _: {}]),
-    "two_levels": _as_node(levels=2),
     "three_levels": _as_node(levels=3),
-    "loop_as_node": _loop_as_node(),
-    "delta_as_node": _loop_as_node(DeltaState),
-    "react_as_node": _react_as_node,
+    "delta_as_node": _delta_as_node,
     "swarm": _swarm,
 }
 """Agents that are nodes: with `KINDS`, all have a task for each call."""

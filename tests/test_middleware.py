@@ -12,7 +12,7 @@ from langchain.agents.middleware import (
     wrap_model_call,
 )
 from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from pydantic import BaseModel
@@ -24,7 +24,6 @@ from langgraph_patch.testing import RefusedError
 from support.placeholder_texts import WAITED
 
 BOTH_CALLS = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
-MAIL = calls(("mail", {"to": "bob"}), id="a1")
 WAITED_FOR = WAITED.format("wire", "c2")
 HEALED = ["go", "", "sent to bob", WAITED_FOR, "never mind"]
 
@@ -52,27 +51,10 @@ def dead_thread(kind: Any = "middleware", **options: Any) -> Agent:
     return Agent(kind, saver=saver, **options)
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_healthy_agent_is_left_alone(asynchronous):
-    """Nothing is reported; the checkpoints, the chunks and what the model reads are the same."""
-    reported: list[Any] = []
-    found = []
-    for middleware in ([], [PatchToolCallsMiddleware(on_patch=lambda *e: reported.append(e))]):
-        agent = Agent(with_middleware(*middleware), MAIL, asynchronous=asynchronous)
-        modes = ["updates", "messages", "values"]
-        chunks = agent.stream({"messages": [HumanMessage("go", id="h1")]}, modes)
-        steps = len(list(agent.graph.get_state_history(agent.config)))
-        found.append(([mode for mode, _ in chunks], steps, texts(agent.model.seen[-1])))
-    assert found[0] == found[1]
-    assert found[0][2] == ["go", "", "sent to bob"]
-    assert reported == []
-
-
 @wrap_model_call
-async def cutting(request, handler):
-    """Leave out each message with calls, and keep their results."""
-    kept = [m for m in request.messages if not getattr(m, "tool_calls", None)]
-    return await handler(request.override(messages=kept))
+def newest(request, handler):
+    """Send the newest messages only."""
+    return handler(request.override(messages=request.messages[1:]))
 
 
 class Note(AgentMiddleware):
@@ -132,3 +114,30 @@ def test_a_structured_response_beside_a_repair():
     assert agent.run(None)["structured_response"] == Answer(to="al")
     assert texts(agent.history)[:5] == HEALED
     assert [m.type for m in agent.history[5:]] == ["ai", "tool"]
+
+
+EMPTY = AIMessage("", id="a1")
+
+
+@pytest.mark.parametrize("said", [BOTH_CALLS, EMPTY], ids=["open calls", "no text"])
+def test_what_another_node_adds_in_the_superstep_of_a_repair_stays(said):
+    """The middleware reads a valid history, and leaves the writing to the next turn."""
+
+    def with_a_note(model: Any, tools: Any, saver: Any) -> Any:
+        builder = with_middleware(PatchToolCallsMiddleware())(model, tools, None).builder
+        note = lambda _: {"messages": [HumanMessage("a note")]}
+        return builder.add_node("note", note).add_edge("__start__", "note").compile(saver)
+
+    agent = Agent(with_a_note)
+    damaged = {"messages": [HumanMessage("go", id="h1"), said]}
+    agent.graph.update_state(agent.config, damaged, as_node="note")
+    agent.say("never mind")
+    assert texts(agent.history) == ["go", "", "never mind", "done", "a note"]
+
+
+def test_the_repair_of_what_another_middleware_sends_is_not_stored():
+    """Of a part of the history: the rest would be lost."""
+    agent = Agent(with_middleware(newest, PatchToolCallsMiddleware()))
+    agent.graph.update_state(agent.config, {"messages": [HumanMessage("go"), EMPTY]})
+    agent.say("and?")
+    assert texts(agent.history) == ["go", "", "and?", "done"]

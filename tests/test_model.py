@@ -5,44 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
-from langgraph.func import entrypoint
 from pydantic import BaseModel
 
-from kit import Desk, StrictModel, calls, loop, streamed
+from kit import StrictModel, calls
 from langgraph_patch import patch_model
 from langgraph_patch.errors import OptionError
 
 BROKEN = [HumanMessage("go"), calls(("wire", {})), HumanMessage("never mind")]
 REPAIRED = ["human", "ai", "tool", "human"]
-CUT = streamed(("mail", '{"to": "bob", "x'), reason="length")
 
 
 class Answer(BaseModel):
     """An answer with a type."""
 
     text: str
-
-
-def in_a_loop(method: Any) -> Any:
-    """A loop whose model is what `method` makes of the patched model."""
-    return lambda model: loop(method(model), Desk().tools()).compile()
-
-
-PLACES = {
-    "create_agent": lambda model: create_agent(model, Desk().tools()),
-    "bind_tools": in_a_loop(lambda model: model.bind_tools(Desk().tools())),
-    "fallbacks": in_a_loop(lambda model: model.with_fallbacks([StrictModel()])),
-    "with_config": in_a_loop(lambda model: model.with_config(tags=["t"]).bind(stop=["x"])),
-    "@entrypoint": lambda model: entrypoint()(
-        lambda value: {"messages": [model.invoke(value["messages"])]}
-    ),
-}
 
 
 def test_structured_output_is_typed():

@@ -23,8 +23,6 @@ HOSTILE = [
 RAW = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u202a-\u202e\u2066-\u2069\ud800-\udfff\U000e0041]"
 )
-CALL = calls(("t", {}), id="a")
-CUT = {"name": "w", "args": "{", "id": "c2", "error": "", "type": "invalid_tool_call"}
 
 
 def damaged(history, **facts):
@@ -78,21 +76,6 @@ def test_rows_far_from_a_change_are_folded_and_long_texts_are_cut():
     whole = printed(view.patch_view(patch, whole=True))
     assert all(f"message {number} " in whole for number in range(60) if number not in (10, 11, 50))
     assert whole.count("~") == 2000
-
-
-def test_defects_and_changes_are_counted_in_words():
-    """Each kind once, with its number, also if the repair of a defect takes two changes."""
-    kinds = [*([("dangling", f"c{n % 1000}") for n in range(1001)]), ("malformed", "c1"), ("x", "")]
-    defects = [{"kind": kind, "index": 1, "tool_call_id": call_id} for kind, call_id in kinds]
-    words = "1,000 calls without a result, 1 call with incomplete arguments, 1 x"
-    assert view.defects_in_words(defects) == words
-    kinds = [("dropped", "c1"), ("corrected", ""), ("inserted", "c1"), ("inserted", "c2")]
-    changes = [
-        {"kind": k, "name": "t" * (k == "inserted"), "tool_call_id": c, "cause": None}
-        for k, c in kinds
-    ]
-    words = "drops result of a call; corrects a message; placeholder for t (2 times)"
-    assert view.changes_in_words(changes) == words
 
 
 @pytest.mark.parametrize("width", [40, 99, 100])

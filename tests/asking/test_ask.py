@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import tenacity
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware, ModelRetryMiddleware
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.func import entrypoint, task
+from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command, RetryPolicy, interrupt
+from langgraph.types import Command, interrupt
 
 from kit import Desk, StrictModel
 from langgraph_patch import patch_model, with_patching
@@ -142,28 +142,7 @@ def test_the_last_attempt_of_tenacity():
     assert len(model.seen) == 3
 
 
-def overloaded(_: Any) -> None:
-    """A rule of a model that is overloaded."""
-    raise TimeoutError
-
-
 # --- 2. who is nearest asks ---------------------------------------------------------------------
-
-
-def below_a_function(patched: Any, kind: str) -> Any:
-    """A patched graph, one of whose functions calls a graph with this model."""
-    if kind == "entrypoint":
-
-        @entrypoint()
-        def inner(state: Any) -> Any:
-            return {"messages": [patched.invoke(state["messages"])]}
-
-        inner_graph: Any = inner
-    else:
-        builder = StateGraph(MessagesState)
-        builder.add_node("llm", lambda state: {"messages": [patched.invoke(state["messages"])]})
-        inner_graph = builder.add_edge(START, "llm").compile()
-    return node_of(lambda history: inner_graph.invoke({"messages": history})["messages"][-1])
 
 
 UNUSABLE = AIMessage(
@@ -172,34 +151,25 @@ UNUSABLE = AIMessage(
 """A message whose only call is no JSON."""
 
 
-@pytest.mark.parametrize("kind", ["graph", "entrypoint", "node"])
-@pytest.mark.parametrize("way", ["invoke", "events"])
-def test_patch_model_asks_for_itself_below_a_patched_graph(kind: str, way: str):
-    """After a refusal, and after an unusable message; the node around it runs once."""
-    model = RefusingModel(rule=empty, script=[UNUSABLE], disable_streaming=True)
-    patched = patch_model(model)
-    graph = node_of(patched.invoke) if kind == "node" else below_a_function(patched, kind)
-    WAYS[way](graph, say(SILENT), CONFIG)
-    assert [m.type for m in model.seen[2]][-3:] == ["human", "ai", "tool"]
-    assert (stored(graph)[-1], len(model.seen)) == ("done", 3)
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_patch_model_asks_though_the_node_did_something(*, asynchronous: bool):
-    """It repeats one request: the tool runs once, streamed or not."""
+    """It repeats one request: a tool runs once, and no human is asked twice; streamed or not."""
     model, desk = RefusingModel(rule=empty), Desk()
     patched, mail = patch_model(model), desk.tools()[0]
 
     def call(history: Any) -> Any:
+        interrupt("may I?")
         mail.invoke({"to": "bob"})
-        return next(patched.stream(history))
+        return patched.invoke(history)
 
     async def acall(history: Any) -> Any:
+        interrupt("may I?")
         await mail.ainvoke({"to": "bob"})
         return await anext(patched.astream(history))
 
     graph = node_of(acall if asynchronous else call)
-    WAYS["ainvoke" if asynchronous else "invoke"](graph, say(SILENT), CONFIG)
+    for value in (say(SILENT), Command(resume="yes")):
+        WAYS["ainvoke" if asynchronous else "invoke"](graph, value, CONFIG)
     assert (stored(graph)[-1], len(model.seen), desk.did) == ("done", 2, {"mail bob": 1})
 
 
@@ -333,29 +303,6 @@ async def test_what_still_runs_beside_the_refused_request_runs_once(beside: str)
 # --- 4. counted as it is said -------------------------------------------------------------------
 
 
-def retried(place: str, model: Any) -> Any:
-    """A graph that makes three attempts, in or around what asks again."""
-    retry = ModelRetryMiddleware(max_retries=2, initial_delay=0.0, on_failure="error")
-    ours = PatchToolCallsMiddleware()
-    three = {"stop_after_attempt": 3, "wait_exponential_jitter": False}
-    policy = RetryPolicy(max_attempts=3, initial_interval=0, retry_on=RefusedError, jitter=False)
-    made: dict[str, Any] = {
-        "a policy around a node": lambda: node_of(model.invoke, retry_policy=policy),
-        "a policy around patch_model": lambda: node_of(
-            patch_model(model).invoke, retry_policy=policy
-        ),
-        "a middleware in a node": lambda: with_patching(create_agent(model, middleware=[retry])),
-        "a middleware around ours": lambda: create_agent(model, middleware=[retry, ours]),
-        "a middleware in ours": lambda: create_agent(model, middleware=[ours, retry]),
-        "a retry in a node": lambda: node_of(model.with_retry(**three).invoke),
-        "a retry of patch_model": lambda: node_of(patch_model(model).with_retry(**three).invoke),
-        "tenacity in a node": lambda: node_of(
-            tenacity.retry(stop=tenacity.stop_after_attempt(3), reraise=True)(model.invoke)
-        ),
-    }
-    return made[place]() if place else list(made)
-
-
 def test_a_form_without_what_was_sent_is_another_one():
     """A refusal in words, and blocks whose metadata say how they are translated."""
     told = AIMessage("", additional_kwargs={"refusal": "I can't."})
@@ -441,64 +388,4 @@ def test_reading_an_error_never_raises(name: str, place: str):
 # --- a refusal that is no error any more --------------------------------------------------------
 
 
-class MailsFirst(AgentMiddleware):
-    """Runs a tool before the model is asked."""
-
-    def __init__(self, did: list[str]) -> None:
-        super().__init__()
-        self.did = did
-
-    def wrap_model_call(self, request: Any, handler: Any) -> Any:
-        """Send a mail."""
-        Desk().tools()[0].invoke({"to": "ops"})
-        self.did.append("mail")
-        return handler(request)
-
-
-class AsksAJudge(AgentMiddleware):
-    """Asks a second model behind the first."""
-
-    def __init__(self, judge: Any) -> None:
-        super().__init__()
-        self.judge = judge
-
-    def wrap_model_call(self, request: Any, handler: Any) -> Any:
-        """Ask it for the same history."""
-        response = handler(request)
-        self.judge.invoke(request.messages)
-        return response
-
-
-def test_what_ran_below_the_middleware_is_known_to_the_node():
-    """A tool that ran there does not run again when another model of the node is refused."""
-    did, judge = list[str](), RefusingModel(rule=empty)
-    middleware = [AsksAJudge(judge), PatchToolCallsMiddleware(), MailsFirst(did)]
-    agent = create_agent(StrictModel(refuses=lambda _: None), [], middleware=middleware)
-    with pytest.raises(RefusedError):
-        with_patching(agent).invoke(say(SILENT))
-    assert did == ["mail"]
-    assert len(judge.seen) == 1
-
-
-def test_a_patch_model_that_answered_is_not_asked_again():
-    """As a model that answered: another one of the node is refused behind it."""
-    first, second = StrictModel(), RefusingModel(rule=empty)
-    patched = patch_model(first)
-
-    def node(messages: list[BaseMessage]) -> AIMessage:
-        patched.invoke([HumanMessage("sum up")])
-        return second.invoke(messages)
-
-    with pytest.raises(RefusedError):
-        node_of(node).invoke(say(SILENT), CONFIG)
-    assert (len(first.seen), len(second.seen)) == (1, 1)
-
-
 # --- a call that was left to a frontend ---------------------------------------------------------
-
-
-def open_calls(messages: list[BaseMessage]) -> str | None:
-    """A rule of most providers."""
-    made = [call["id"] for m in messages if isinstance(m, AIMessage) for call in m.tool_calls]
-    answered = [getattr(m, "tool_call_id", None) for m in messages]
-    return "no result" if set(made) - set(answered) else None

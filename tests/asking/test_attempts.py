@@ -129,23 +129,6 @@ def test_a_node_that_asks_ten_times_is_refused_once(place: str, way: str):
     assert [plain(seen) for seen in model.seen] == [False] + [True] * LOOP
 
 
-class Equal(RefusingModel):
-    """A model that is equal to another one."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Equal)
-
-    __hash__ = object.__hash__
-
-
-OTHERS: dict[str, Any] = {
-    "another model": lambda pair: pair[1],
-    "other options": lambda pair: pair[0].bind(model="small"),
-    "a fallback": lambda pair: pair[0].with_fallbacks(pair[1:]),
-    "another history": lambda pair: pair[0],
-}
-
-
 def test_a_form_that_is_not_accepted_any_more_takes_no_request_more():
     """Then the history is sent as it is, and in the other forms: three requests, as before."""
     plan = iter([True, False, False, False, False])

@@ -30,17 +30,15 @@ import kit
 from kit import STATES, Agent, StrictModel, above, calls, history_of, loop, streamed
 from langgraph_patch import (
     is_placeholder,
-    patch_messages,
     patch_model,
     validate_messages,
     with_patching,
 )
-from langgraph_patch.errors import UnfinishedError
 
 COMPLETE = ("mail", '{"to": "al"}')
 CUT = ("mail", '{"to": "bo')
 """LangChain completes it to `mail(to="bo")`, and a bare graph sends the mail."""
-CUT_STREAM, CUT_AT_LIMIT = streamed(CUT), streamed(CUT, reason="length")
+CUT_STREAM = streamed(CUT)
 MALFORMED = ("mail", '{"to": "bo",,}')
 """No JSON, though the model finished it."""
 
@@ -193,7 +191,6 @@ UNFINISHED = {
     "malformed": (MALFORMED, None),
 }
 HOW = "shape", "way", "name", "asynchronous"
-EACH = in_turn(EVERY * 2, AGENTS, ASYNC)
 GUARDS = ("hand_built", "middleware", "patched_model")
 """Who guards the model: its node, the middleware, itself."""
 CAUSES = [
@@ -218,22 +215,6 @@ def test_an_unfinished_call_is_asked_for_again(cause, shape, way, name, asynchro
     agent.say("hello")
     assert [m.text for m in agent.history[-3:]] == ["done", "hello", "done"]
     assert validate_messages(agent.history) == []
-
-
-@pytest.mark.parametrize(HOW, EACH)
-def test_a_complete_call_before_the_cut_one_runs_once(shape, way, name, asynchronous):
-    """The model is not asked again before the result of the complete call."""
-    agent = agent_of(shape, way, name, COMPLETE, CUT, asynchronous=asynchronous)
-    turn(agent, way)
-    assert len(agent.model.seen) == 2
-    assert agent.read["c1"] == "sent to al"
-    # The second text is that of calls that LangChain found invalid itself; the third one is
-    # langchain's, which is faster where only the model is patched.
-    texts = ("was not run", "has incomplete arguments", "could not be executed")
-    assert any(text in agent.read["c2"] for text in texts)
-    agent.say("hello")
-    assert agent.desk.did == {"mail al": 1}
-    assert [m.text for m in agent.history[-3:]] == ["done", "hello", "done"]
 
 
 @pytest.mark.parametrize(
@@ -464,71 +445,3 @@ def test_a_node_that_keeps_what_came_before_an_error():
     model = StrictModel(script=[[*streamed(("mail", "")), OSError("reset")]])
     messages = play(of_one_node(lambda s: {"messages": merged(model.stream(s["messages"]))}))
     assert [m.type for m in messages] == ["human", "ai", "tool", "ai"]
-
-
-async def test_two_models_in_one_node():
-    """In parallel: only the message that is cut is corrected; the node is not run again."""
-    cut, whole = StrictModel(script=[CUT_STREAM]), StrictModel(script=[streamed(COMPLETE)])
-
-    async def answer(model, history):
-        chunks = []
-        async for chunk in model.astream(history):
-            chunks.append(chunk)
-            await asyncio.sleep(0)
-        return merged(chunks)
-
-    async def call(state):
-        both = (answer(model, state["messages"]) for model in (cut, whole))
-        return {"messages": await asyncio.gather(*both)}
-
-    result = await of_one_node(call).ainvoke(SAY_GO, THREAD)
-    _, first, second = result["messages"]
-    assert (first.tool_calls, first.invalid_tool_calls[0]["args"]) == ([], CUT[1])
-    assert second.tool_calls[0]["args"] == {"to": "al"}
-    assert len(cut.seen) == 1
-
-
-def at_limit(reason: str = "max_tokens", name: str = "mail", **fields: Any) -> AIMessage:
-    """A message whose one call ended at the token limit."""
-    metadata = {"stop_reason": reason, "finish_reason": reason}
-    return calls((name, {"to": "bob"}), response_metadata=metadata, **fields)
-
-
-@pytest.mark.parametrize("reason", ["max_tokens", "STOPMAX_TOKENS"])
-def test_the_last_call_at_the_limit_is_refused_and_stays_so(reason):
-    """Also if LangChain joined two reasons. No later repair takes the call for a complete one."""
-    copied = {"function_call": {"name": "mail", "arguments": '{"to": "bob"}'}}  # Gemini's
-    model = StrictModel(script=[at_limit(reason, additional_kwargs=copied) for _ in range(2)])
-    answer = patch_model(model).invoke("go")
-    assert len(model.seen) == 2
-    assert (answer.tool_calls, answer.additional_kwargs) == ([], {})
-    repaired = patch_messages([HumanMessage("go"), answer, HumanMessage("hello")]).messages
-    assert [m.type for m in repaired] == ["human", "ai", "tool", "human"]
-    assert "was not run" in repaired[2].text
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_node_that_asks_until_its_model_answers(*, asynchronous: bool):
-    """The third message in a row that the model did not finish is an error; no call runs."""
-
-    def insisting(model: Any, tools: Any, saver: Any) -> Any:
-        def assistant(state: Any) -> Any:
-            answer = model.invoke(messages := state["messages"])
-            while not (answer.tool_calls or answer.text):
-                messages = [*messages, HumanMessage("Respond with a real output.")]
-                answer = model.invoke(messages)
-            return {"messages": [answer]}
-
-        return with_patching(around(assistant, tools, saver))
-
-    agent = Agent(insisting, *[CUT_AT_LIMIT] * 9, asynchronous=asynchronous)
-    agent.model.streaming = True
-    with pytest.raises(UnfinishedError, match="'agent' did not finish its message 3 times"):
-        agent.say("go")
-    assert (len(agent.model.seen), agent.desk.did) == (3, {})
-    agent.model.script = [CUT_AT_LIMIT, AIMessage("hi")]
-    agent.say("go on")
-    assert agent.history[-1].text == "hi"
-
-
-WHOLE = streamed(("mail", '{"to": "bob"}'), reason="stop")

@@ -35,8 +35,6 @@ from support.refused import (
     claude,
 )
 
-REASON = "Invalid `signature` in `thinking` block"
-
 
 def empty(messages: Any) -> str | None:
     """Mistral's rule."""
@@ -47,11 +45,6 @@ def empty(messages: Any) -> str | None:
 def blocks(messages: Any) -> str | None:
     """A rule of a provider that knows texts alone."""
     return "unknown block" if any(isinstance(m.content, list) for m in messages) else None
-
-
-def thinking(messages: Any) -> str | None:
-    """A rule of a provider whose thinking is bound to something else."""
-    return REASON if "c2ln" in repr(messages) else None
 
 
 SILENT = [HumanMessage("1", id="1"), SAID, ai(" ", id="2")]
@@ -70,11 +63,6 @@ def agent(place, rule, history=(), **fields):
     model = RefusingModel(rule=rule, **fields)
     graph = PLACES[place](model, Desk().tools(), checkpointer=InMemorySaver())
     return thread(graph, [*history]), model
-
-
-def contents(graph):
-    """The contents of the stored history."""
-    return [m.content for m in graph.get_state(CONFIG).values["messages"]]
 
 
 def say(text="2"):

@@ -11,17 +11,15 @@ from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import BaseModel
 
 from kit import calls
-from langgraph_patch import patch_messages, threads
-from langgraph_patch._text import database_name
+from langgraph_patch import threads
 from langgraph_patch.cli import commands, main, output
-from langgraph_patch.cli.output import Counts, next_command, summary
-from langgraph_patch.history.findings import Finding
+from langgraph_patch.cli.output import Counts, next_command
 from langgraph_patch.threads import ThreadReport, open_database, repair_thread, scan_threads
 from langgraph_patch.threads.scan import scan_selected
 from support.databases import execute, rows_of
@@ -161,19 +159,6 @@ def test_bad_input_is_said_and_exit_code_2(cli, path, tmp_path):
 # --- where the database is ---------------------------------------------------------------
 
 
-def test_a_database_is_named_without_its_password():
-    """What may be a piece of a password is not shown."""
-    names = {
-        "postgresql://bob:s3cret@db.example/app?sslmode=require": "postgresql://db.example/app",
-        "postgresql:///app?service=s3cret": "postgresql:///app",
-        "postgresql://[::1]:5432/app": "postgresql://[::1]:5432/app",
-        "postgresql://bob:s3cret/@db/app": "the database",
-        "postgresql://bob:s3cret#x@db/app": "the database",
-        "postgresql://bob:s3cret": "the database",
-    }
-    assert {location: database_name(location) for location in names} == names
-
-
 NO_DATABASE = "This is not a supported database"
 SECRET = {
     "u:Zx9secret@host/db": NO_DATABASE,
@@ -220,49 +205,6 @@ def test_no_password_is_printed(cli, path, monkeypatch):
 
 
 # --- scan --------------------------------------------------------------------------------
-
-
-def test_a_scan_prints_the_totals_and_a_table(cli, path):
-    """What is dead and why, who waits and how long; a line for each thread; what to do next."""
-    code, out, err = cli("scan", path)
-    head, broken, paused = (line.split("\t") for line in out.splitlines())
-    assert (code, head) == (1, ["THREAD", "STATUS", "AGE", "WHAT IS WRONG", "A REPAIR"])
-    assert re.fullmatch(r"\d+ seconds?", broken.pop(2))
-    assert broken == ["broken", "damaged", "2 calls without a result", REPAIRS]
-    assert paused[:2] + paused[3:] == ["paused", "paused", "asks wire 5?", ""]
-    totals, *following = err.splitlines()
-    said = (
-        "1 of 3 histories is damaged: 1 with recoverable results, 1 awaiting_input; 1 waits for a "
-        "human, the"
-    )
-    assert totals.startswith(f"langgraph-patch: {said} ")
-    assert [line.split()[3] for line in following] == ["one", "damaged:", "paused:"]
-
-
-def test_the_totals_of_a_scan_by_cause():
-    """A thread counts once for each kind of change."""
-
-    def found_in(*reports):
-        found = Counts()
-        for report in reports:
-            found.add(report)
-        return summary(found)
-
-    def damaged(*history, **options):
-        return ThreadReport("1", "", "damaged", patch=patch_messages(history, **options))
-
-    call = [calls(("t", {}), id="a"), HumanMessage("x")]
-    result = patch_messages(call).messages[1]
-    failed = damaged(*call, evidence={(0, 0): Finding("failed")})
-    dead = (damaged(*call), damaged(*call), failed, damaged(AIMessage("x"), result))
-    pauses = [ThreadReport("1", "", "paused", messages=3, age=age) for age in (259200.0, 5.0)]
-    assert found_in(*dead, damaged(*call, result), *pauses) == (
-        "5 of 7 histories are damaged: 1 failed, 2 unknown, 1 with orphaned results; 2 wait for "
-        "a human, the oldest for 3 days."
-    )
-    sub = ThreadReport("1", "sub", "unreadable")
-    assert found_in(sub, sub) == "0 of 2 histories are damaged; 2 unreadable."
-    assert found_in() == ""
 
 
 def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):

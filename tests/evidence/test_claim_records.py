@@ -63,12 +63,6 @@ def found_by(saver: Any, message: AIMessage = MESSAGE, tools: Any = None) -> Fin
     return run_sync(read_claims(reader, Address("1"), [message], own, tools)).get((0, 0))
 
 
-RESULT = ToolMessage("paid", tool_call_id="c1")
-
-
-# --- who wins -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("make", [InMemorySaver, sqlite_saver], ids=["memory", "sqlite"])
 def test_of_two_claims_one_is_made(make):
     """Of many at once, again after each that was given back."""
@@ -92,32 +86,10 @@ def test_of_two_claims_one_is_made(make):
     assert len(claims_in(saver.get_tuple(ROW.config)) or []) == 20
 
 
-@pytest.mark.parametrize(
-    ("before", "is_made"),
-    [
-        ([], True),
-        (["paused"], True),
-        (["paused", "paused"], True),
-        (["ended"], False),
-        (["failed"], False),
-        ([None], False),
-        (["paused", None], False),
-    ],
-)
-def test_when_a_claim_can_be_made(before, is_made):
-    """The last one has to be given back."""
-    saver = InMemorySaver()
-    made(saver, *before)
-    own = claim()
-    assert (run_sync(record(saver).begin(own)) == own) is is_made
+RESULT = ToolMessage("paid", tool_call_id="c1")
 
 
-def test_only_its_own_run_ends_a_claim():
-    """Another run that ends it changes nothing."""
-    saver = InMemorySaver()
-    (own,) = made(saver, None)
-    run_sync(record(saver).end(claim(word="paused")))
-    assert claims_in(saver.get_tuple(ROW.config)) == [own]
+# --- who wins -----------------------------------------------------------------------------------
 
 
 def test_a_record_that_cannot_be_read_back():
@@ -135,11 +107,6 @@ def test_a_record_that_cannot_be_read_back():
 
 
 # --- what is stored -----------------------------------------------------------------------------
-
-
-def names(saved: Any) -> str:
-    """The namespace of a checkpoint."""
-    return saved.config["configurable"]["checkpoint_ns"]
 
 
 def test_a_thousand_calls_are_linear():
@@ -184,19 +151,6 @@ def test_what_a_record_shows(words, finding):
     assert found_by(saver) == finding
     assert found_by(saver, tools=["other"]) is None
     assert found_by(saver, tools=["pay"]) == finding
-
-
-@pytest.mark.parametrize(
-    "other",
-    [calls(("pay", {"amount": 6}), id="m1"), calls(("wire", {"amount": 5}), id="m1")],
-)
-def test_another_call_in_its_place(other):
-    """The record is of the call as it was: nothing is known of this one."""
-    saver = InMemorySaver()
-    made(saver, ("ended", {"result": RESULT}))
-    assert found_by(saver, other) == Finding()
-    assert found_by(saver, calls(("pay", {"amount": 5}), id="m2")) is None
-    assert found_by(saver, calls(("pay", {"amount": 5}))) is None
 
 
 def row(saver: Any, task: str, word: str, value: Any) -> None:

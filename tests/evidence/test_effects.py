@@ -4,7 +4,6 @@ A tool that writes `files` or `todos` finishes beside one that waits for a human
 """
 
 import operator
-import time
 from collections import ChainMap
 from dataclasses import replace
 from typing import Annotated, Any
@@ -18,7 +17,6 @@ from langchain_core.messages import (
 )
 from langgraph.channels import LastValue, UntrackedValue
 from langgraph.channels.binop import BinaryOperatorAggregate
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.types import Command, Overwrite, Send, interrupt
 from typing_extensions import TypedDict
@@ -29,7 +27,7 @@ from langgraph_patch.evidence.effects import Effects
 from langgraph_patch.evidence.superstep import Task
 from langgraph_patch.history.findings import Finding
 from langgraph_patch.repairing.effects import one_write_each, settle
-from support.supersteps import MORE, Thread, made, sent
+from support.supersteps import MORE, Thread, sent
 
 NOT_KEPT = "These effects of the tool call were not kept: "
 FILES = {"a.txt": "hello"}
@@ -145,25 +143,6 @@ def test_files_in_a_delta_channel(other: Any, first: Any):
     else:
         assert values(agent)[0] == {**before, **FILES}
         assert agent.results["c1"] == "Updated file"
-
-
-class Slow(InMemorySaver):
-    """Stores what an input wrote late, as a busy database may."""
-
-    def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
-        """Store writes, those to the note that the input made after a while."""
-        if ("note", "mine") in writes:
-            time.sleep(0.3)
-        super().put_writes(config, writes, task_id, task_path)
-
-
-BOTH = made("write:c1", "wire:c2")
-NOTE = ("note", "x")
-
-
-def to(node: str) -> tuple[str, None]:
-    """The write that starts a node."""
-    return f"branch:to:{node}", None
 
 
 RESULT = ToolMessage("done", tool_call_id="c1")

@@ -9,10 +9,6 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Interrupt, Overwrite
 
 from langgraph_patch._langgraph.storage import NO_TASK, RETURN, own_interrupt_id
-from langgraph_patch.evidence.judge import Facts, JudgedCall, Steps, judgements
-from langgraph_patch.evidence.window import Window
-from langgraph_patch.history.calls import read_calls
-from langgraph_patch.history.findings import Finding
 from support.histories import work
 from support.supersteps import (
     ASKS,
@@ -33,12 +29,10 @@ TWINS = made("mail:c1", "mail:c1")
 KAPUT = RuntimeError("kaput")
 FAILED = "failed | RuntimeError('kaput')"
 PAUSED = "awaiting_input | paused"
-APPROVAL = "not_started | approval"
 PERHAPS = "malformed | tools_ran | {"
 INVALID = {"name": "mail", "args": "{", "id": "c1", "error": None, "type": "invalid_tool_call"}
 GATE = "HumanInTheLoopMiddleware.after_model"
 ANSWER = (NO_TASK, RESUME, "yes")
-GOTO = (NO_TASK, "branch:to:tools", None)
 
 
 def edited(message: AIMessage, **fields: Any) -> AIMessage:
@@ -204,50 +198,6 @@ ONLY: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-LOG, PII = "Log.after_model", "PIIMiddleware[email].after_model"
-
-REFUSED = ASKS, (RESUME, ["no"]), KAPUT
-
-GATES: dict[str, tuple[Any, ...]] = {
-    "it asked": (WIRE, APPROVAL, ran(GATE, ASKS), news(WIRE)),
-    "the hook of `create_react_agent`": (WIRE, APPROVAL, ran("post_model_hook", ASKS)),
-    "after another hook": (WIRE, APPROVAL, ran(LOG, ("note", 1)), ran(GATE, ASKS)),
-    "it refused the answer": (BOTH, "not_started, not_started", ran(GATE, *REFUSED)),
-    "it refused a plain answer": (WIRE, "not_started", ran(GATE, *REFUSED, others=[ANSWER])),
-    "it refused it after another one": (
-        WIRE, "not_started", ran(PII, ("note", 1)), ran(GATE, *REFUSED), news(WIRE)
-    ),
-    "behind a hook of the application": (
-        WIRE, "unknown", ran(LOG, ("note", 1)), ran(GATE, *REFUSED), news(WIRE)
-    ),
-    "a hook of the application": (WIRE, "unknown", ran(LOG, *REFUSED)),
-    "the same, of `create_react_agent`": (WIRE, "unknown", ran("post_model_hook", *REFUSED)),
-    "it failed, and no answer is recorded": (WIRE, "unknown", ran(GATE, ASKS, KAPUT)),
-    "it failed once and went on": (WIRE, "unknown", ran(GATE, *REFUSED), ran("tools")),
-    "it refused it behind the tools": (WIRE, "unknown", ran("tools"), ran(GATE, *REFUSED)),
-    "behind one that is not stored": (WIRE, "unknown", ran(GATE, skip=1), ran(GATE, *REFUSED)),
-    "it refused it after a call that ran": (
-        BOTH, "sent, unknown", sent("sent", None), ran(GATE, *REFUSED)
-    ),
-    "a client's goto beside it": (WIRE, "unknown", ran(GATE, ASKS, others=[GOTO])),
-    "a `Send` beside it": (WIRE, "unknown", ran(GATE, ASKS, sent_by=made("mail:c7"))),
-    "a node of the application beside it": (WIRE, "unknown", ran([GATE, "work"], ASKS)),
-    "the tools ran before it": (WIRE, "unknown", ran("tools"), ran(GATE, ASKS)),
-    "a call that ran": (BOTH, "sent, unknown", sent("sent", None), ran(GATE, ASKS)),
-}  # fmt: skip
-
-
-CUT = edited(MAIL, tool_calls=[], invalid_tool_calls=[INVALID])
-
-CUTS: dict[str, tuple[Any, ...]] = {
-    "nothing ran": (CUT, "malformed | {"),
-    "a hook": (CUT, "malformed | {", ran(LOG, ("note", 1)), ran()),
-    "an approval": (CUT, "malformed | {", ran(GATE, ASKS)),
-    "a node": (CUT, PERHAPS, ran("tools")),
-    "a superstep that is not stored": (CUT, PERHAPS, ran(GATE, ASKS, skip=1)),
-}  # fmt: skip
-
-
 def test_what_its_own_task_recorded():
     """A result, or the last recorded end; other tasks and edited calls do not count."""
     assert wrong_in(OWN) == {}
@@ -275,40 +225,7 @@ def test_the_only_call_of_a_node_over_the_whole_state():
     assert wrong_in(ONLY) == {}
 
 
-def test_an_approval_that_was_pending():
-    """Nothing has started the calls, if only nodes between the model and the tools ran."""
-    assert wrong_in(GATES) == {}
-
-
-def test_incomplete_arguments():
-    """Such a call was not run, if nothing can have run it; otherwise tools may have."""
-    assert wrong_in(CUTS) == {}
-
-
 # --- the rows -----------------------------------------------------------------------------------
-
-
-def judged(record: Finding | None, *wrote: Any, **known: Any) -> Any:
-    """The first judgement of a call whose own task wrote this."""
-    thread = Thread(WIRE, sent([*wrote]))
-    own = thread.step.tasks[0]
-    replayed = JudgedCall(known.get("result"), ended=own if wrote else None, own=(own,))
-    window = Window(WIRE, read_calls(WIRE))
-    facts = Facts(window.calls[0], Steps(window), replayed, record, known.get("elsewhere"))
-    first = next(judgements(facts), None)
-    return first and first.finding
-
-
-def test_the_order_of_authority():
-    """A result, then the record of a call that runs once, then its own task, then another graph."""
-    done, begun, sent_on = Finding(result=result("x")), Finding(detail="started"), Finding("failed")
-    below = JudgedCall(sent_on)
-    assert judged(begun, KAPUT, result=done) == done
-    assert judged(begun, elsewhere=JudgedCall(done)) == done
-    assert judged(begun, KAPUT, elsewhere=below) == begun
-    assert judged(None, KAPUT, elsewhere=below) == Finding("failed", error=repr(KAPUT))
-    assert judged(None, elsewhere=below) == sent_on
-    assert judged(None) is None
 
 
 # --- how much is looked at ----------------------------------------------------------------------

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import InjectedState, ToolNode
+from langgraph.prebuilt import InjectedState
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
@@ -25,7 +25,6 @@ from support.placeholder_texts import UNKNOWN, WAITED
 from support.supersteps import GO, made, shortly
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
-SENT = 'mail({"to": "bob"}): sent to bob'
 ROOT: Any = {"configurable": {"thread_id": "1"}}
 TASK = made("task:t1")
 
@@ -35,14 +34,6 @@ def found(saver: Any, message: AIMessage, namespace: str = "") -> str:
     place: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": namespace}}
     text = shortly(run_sync(recover_evidence(saver, place, [GO, message], read_calls(message, 1))))
     return text.replace(" | paused", "")
-
-
-def stopped(message: AIMessage, *tools: Any, each: bool = True) -> InMemorySaver:
-    """The checkpointer of a bare loop that ran until it stopped."""
-    saver, model = InMemorySaver(), StrictModel(script=[message])
-    builder = loop(model, ToolNode(tools), **({"router": send_each} if each else {}))
-    builder.compile(checkpointer=saver).invoke({"messages": [GO]}, ROOT)
-    return saver
 
 
 def delegated(*script: Any, state: Any = MessagesState, middleware: Any = ()) -> Agent:
@@ -63,13 +54,6 @@ def delegated(*script: Any, state: Any = MessagesState, middleware: Any = ()) ->
     agent = Agent(build, TASK)
     agent.say("go")
     return agent
-
-
-def abandoned(*script: Any, **options: Any) -> str:
-    """What the model reads of that call, if the user moves on."""
-    agent = delegated(*script, **options)
-    agent.say("never mind")
-    return agent.read["t1"]
 
 
 def clerk_with(given: Any, *tools: Any, asks_itself: bool = False, first: Any = None) -> Any:
@@ -106,16 +90,6 @@ def test_a_graph_that_is_not_stored_before_the_one_that_waits(durability: Any):
     agent.say("never mind")
     inside = "mail(): sent to mia" if durability == "exit" else NEW  # the call is not stored
     assert agent.read["t1"] == f"{WAITED.format('task', 't1')} Recorded inside it: {inside}"
-
-
-def waiting(*, kept: bool | None = None, steps: int = 0) -> Any:
-    """A graph that asks a human, perhaps after some supersteps."""
-    child = StateGraph(MessagesState).add_node("work", lambda _: {"messages": [("ai", "on")]})
-    child.add_node("ask", lambda _: interrupt("which?")).add_edge(START, "work")
-    child.add_conditional_edges(
-        "work", lambda state: "ask" if len(state["messages"]) > steps else "work", ["ask", "work"]
-    )
-    return child.compile(checkpointer=kept)
 
 
 class Work(TypedDict, total=False):

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -16,15 +15,7 @@ from langgraph_patch import with_patching
 from support.placeholder_texts import BREAKPOINT, UNKNOWN, WAITED
 from support.supersteps import ASKS, Thread, made, news, sent
 
-MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
-TURN = calls(MAIL, WIRE)
-FOUND = {"c1": "sent to bob", "c2": WAITED.format("wire", "c2")}
 NOTHING = {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2")}
-
-
-def agent_with(*tools: Any) -> Any:
-    """The builder of an agent with tools of its own."""
-    return lambda model, _, saver: with_patching(create_agent(model, tools, checkpointer=saver))
 
 
 def test_recovery_switched_off():
@@ -35,6 +26,11 @@ def test_recovery_switched_off():
     agent.say("never mind")
     assert agent.read == NOTHING
     assert saver.used["list"] == 0
+
+
+MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
+TURN = calls(MAIL, WIRE)
+FOUND = {"c1": "sent to bob", "c2": WAITED.format("wire", "c2")}
 
 
 def from_client(content: str, prefix: str) -> list[Any]:
@@ -84,11 +80,6 @@ def test_the_next_turn_looks_again_once():
             assert thread.found() == f"sent, {ending}"
             searched = thread.found(searched_at={(1, 0): "", (1, 1): ""})
             assert searched == f"sent, {ending}{' | final' * (written != 'sent')}"
-
-
-def fail(_: Any) -> Any:
-    """Raise what a checkpointer may raise."""
-    raise OSError("the disk is gone")
 
 
 class Slow(InMemorySaver):

@@ -3,19 +3,14 @@
 And what one search reads of a checkpointer, and what it does on errors.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
-import pytest
-from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
-from langgraph.checkpoint.memory import InMemorySaver
+from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from langgraph.graph import MessagesState
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
-from typing_extensions import TypedDict
 
-from kit import Agent, DeltaChannel, DeltaState, _messages_delta_reducer, calls, loop, send_each
-from langgraph_patch import with_patching
+from kit import Agent
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.storage import RETURN
 from langgraph_patch._sansio import run_sync
@@ -33,26 +28,6 @@ from support.supersteps import (
     sent,
     wrong_in,
 )
-
-BOTH, MAIL, AGAIN = made("mail:c1", "wire:c2"), made("mail:c1"), made("mail:c1", id="m2")
-SAYS = AIMessage("hm", id="a9")
-WAITS = "awaiting_input | paused"
-NONE = "unknown, unknown"
-FOUND = "sent, awaiting_input"
-
-
-ROME = made("mail:c1", "wire:c2:Rome")
-
-PLACES: dict[str, tuple[Any, ...]] = {
-    "last": (FOUND, sent("sent", ASKS), news(BOTH)),
-    "beside another": (f"sent, {WAITS}", sent("sent", ASKS, history=[GO, BOTH, SAYS])),
-    "before a node": (NONE, ran("t", result("x", "c9"), history=[GO, BOTH, SAYS])),
-    "written again": (FOUND, sent("sent", ASKS), ran("x", RemoveMessage("m1"), BOTH), news(BOTH)),
-    "for a while nowhere": (NONE, sent("sent", ASKS), ran("x", history=[GO]), ran(), news(BOTH)),
-    "a call was edited": ("sent, unknown", sent("sent", ASKS), news(ROME), ran(history=[GO, ROME])),
-    "another had its id": (NONE, sent("sent", ASKS, history=[GO, HumanMessage("x", id="m1")])),
-    "only results were left": (NONE, sent("x", ASKS), ran("y", history=[result("x", "c9")])),
-}  # fmt: skip
 
 
 def test_an_abandoned_branch_is_not_read():
@@ -74,16 +49,11 @@ def test_an_abandoned_branch_is_not_read():
     assert rootless.found() == "unknown"
 
 
-TWINS = made("mail:c1", "wire:c1", "mail:c2")
-
-
-def test_calls_of_a_message_with_one_id():
-    """Each has what the task that it was sent to recorded, and nothing that a later turn did."""
-    thread = Thread(TWINS, sent("one", ASKS, "two"), news(TWINS))
-    assert thread.found(GO, TWINS) == "one, awaiting_input, two"
-    again = sent("new", by=AGAIN, history=[GO, TWINS, MORE, AGAIN])
-    thread = Thread(TWINS, ran("agent"), news(TWINS, AGAIN), again)
-    assert thread.found(GO, TWINS) == "unknown, unknown, unknown"
+BOTH, MAIL = made("mail:c1", "wire:c2"), made("mail:c1")
+SAYS = AIMessage("hm", id="a9")
+WAITS = "awaiting_input | paused"
+NONE = "unknown, unknown"
+FOUND = "sent, awaiting_input"
 
 
 def hidden(nodes: Any = (), *wrote: Any, **fields: Any) -> dict[str, Any]:
@@ -124,59 +94,12 @@ def test_a_history_that_is_not_stored():
     assert wrong_in(DELTA, BOTH, history=None) == {}
 
 
-class Snapshots(TypedDict):
-    """A state that stores its history every third superstep."""
-
-    messages: Annotated[list[Any], DeltaChannel(_messages_delta_reducer, snapshot_frequency=3)]
-
-
-WAYS = {
-    "plain": (MessagesState, "sync"),
-    "delta-exit": (DeltaState, "exit"),
-    "snapshots": (Snapshots, "async"),
-}
-ways = pytest.mark.parametrize(("state", "durability"), WAYS.values(), ids=WAYS)
-WIRE, BOB, MIA = ("wire", {"amount": 5}), ("mail", {"to": "bob"}), ("mail", {"to": "mia"})
-
-
-def reusing(state: Any, *script: AIMessage, saver: Any = None) -> Agent:
-    """An agent with a task for each call."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        graph = loop(model, tools, state=state, router=send_each)
-        return with_patching(graph.compile(checkpointer=saver))
-
-    return Agent(build, *script, saver=saver)
-
-
 def read(agent: Agent, *texts: str, **options: Any) -> list[str]:
     """The results that the model reads after these messages; `waits` for a call that waited."""
     for text in texts:
         agent.say(text, **options)
     found = [m.text for m in agent.model.seen[-1] if isinstance(m, ToolMessage)]
     return ["waits" if "was waiting for human input" in text else text for text in found]
-
-
-@ways
-def test_an_id_that_is_used_again(state: Any, durability: Any):
-    """`c1` finished in the first turn and waits in the second; then a replay of that turn."""
-    agent = reusing(state, calls(BOB), AIMessage("ok"), calls(WIRE, MIA))
-    read(agent, "mail bob", "wire", durability=durability)
-    paused = agent.graph.get_state(agent.config).config
-    for config in (agent.config, paused):
-        agent.graph.invoke({"messages": [HumanMessage("no")]}, config, durability=durability)
-        assert read(agent) == ["sent to bob", "waits", "sent to mia"]
-
-
-class Shallow(InMemorySaver):
-    """Keeps the newest checkpoint of each namespace, as shallow PostgreSQL and MySQL savers do."""
-
-    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
-        own = config["configurable"]
-        self.storage[own["thread_id"]][own.get("checkpoint_ns", "")].clear()
-        stored = super().put(config, checkpoint, metadata, new_versions)
-        stored["configurable"].pop("parent", None)
-        return stored
 
 
 # --- what one search reads of a checkpointer ----------------------------------------------------
@@ -220,19 +143,10 @@ def test_a_stored_history():
         assert [message.text for message in step.history] == texts
 
 
-class Broken(InMemorySaver):
-    """A checkpointer that loses its database after some queries."""
-
-    left = 0
-
-    def get_tuple(self, config: Any) -> Any:
-        self.left -= 1
-        if self.left < 0:
-            raise ConnectionError("gone")
-        return super().get_tuple(config)
-
-
-TEXT = (
-    "Thread '1': the checkpointer raised ConnectionError('gone') while the checkpoints of "
-    "namespace '' were read. Fix the checkpointer, or set recover=False to repair without it."
-)
+def test_only_a_delta_channel_is_asked_for_its_history():
+    """A history that is stored as it is costs no query more."""
+    thread = Thread(ONE_CALL)
+    thread.saver.get_delta_channel_history = None  # type: ignore[method-assign, assignment]
+    step = run_sync(Reader(thread.saver, "messages").read(Address.of(thread.config)))
+    assert step is not None
+    assert step.history == [GO]

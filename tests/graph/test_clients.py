@@ -6,23 +6,16 @@ graph accepts every history, so that its thread goes on.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from itertools import chain, product
 from typing import Any
 
-import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph_swarm import create_swarm
 
 from kit import BARE, Agent, StrictModel, calls, patched, streamed
 from langgraph_patch.testing import check_request
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning"),
-    pytest.mark.needs("v3", langgraph="1.2"),
-]
 
 
 def swarm(model: Any, tools: Any, saver: Any) -> Any:
@@ -53,24 +46,6 @@ def play(graph: str, damage: str, *, bare: bool, asynchronous: bool) -> Agent:
     unusable = [] if bare else DAMAGE[damage][1:]
     agent.model.script = [*unusable, *(AIMessage(text, id=text) for text in ANSWERS)]
     return agent if bare else patched(agent)
-
-
-def seen_in(agent: Agent, mode: str, text: str) -> list[Any]:
-    """What a stream shows of a turn."""
-    value = {"messages": [HumanMessage(text, id=text)]}
-
-    async def collect() -> list[Any]:
-        if mode == "v3":
-            stream = await agent.graph.astream_events(value, agent.config, version="v3")
-        else:
-            stream = agent.graph.astream_events(value, agent.config, version="v2")
-        return [event async for event in stream]
-
-    if mode == "v2" or (mode == "v3" and agent.asynchronous):
-        return asyncio.run(collect())
-    if mode == "v3":
-        return list(agent.graph.stream_events(value, agent.config, version="v3"))
-    return agent.stream(value, mode, subgraphs=True)
 
 
 # --- messages -------------------------------------------------------------------------------
@@ -119,11 +94,11 @@ def three_turns(
 ) -> tuple[Agent, list[list[Any]]]:
     """What a stream shows of each of three turns."""
     agent = play(graph, damage, bare=bare, asynchronous=asynchronous)
-    return agent, [seen_in(agent, mode, text) for text in ("one", "two", "three")]
+    inputs = ({"messages": [HumanMessage(text, id=text)]} for text in ("one", "two", "three"))
+    return agent, [agent.stream(value, mode, subgraphs=True) for value in inputs]
 
 
 MODES = [(mode, way) for way in (False, True) for mode in ("updates", "messages", "values")]
-EVENTS = [("v2", True), ("v3", False), ("v3", True)]
 
 
 def pytest_generate_tests(metafunc):
@@ -131,15 +106,10 @@ def pytest_generate_tests(metafunc):
 
     The third of them is chosen so that each row and each column of the other two has it once.
     """
-    if "mode" not in metafunc.fixturenames:
-        return
-    modes = EVENTS if metafunc.function is test_events else MODES
-    rows = [(*pair, *mode) for pair in product(GRAPHS, DAMAGE) for mode in modes]
+    rows = [(*pair, *mode) for pair in product(GRAPHS, DAMAGE) for mode in MODES]
     if not metafunc.config.getoption("--long"):
         pairs = [*product(enumerate(GRAPHS), enumerate(DAMAGE))]
-        rows = [
-            (g, d, *[*modes[(i + j) % 3 :: 3]][i % (len(modes) // 3)]) for (i, g), (j, d) in pairs
-        ]
+        rows = [(g, d, *[*MODES[(i + j) % 3 :: 3]][i % 2]) for (i, g), (j, d) in pairs]
     metafunc.parametrize(("graph", "damage", "mode", "asynchronous"), rows, ids=str)
 
 
@@ -165,43 +135,3 @@ def test_clients_see_what_was_repaired_once(graph, damage, mode, *, asynchronous
     assert of_patched[1:] == of_bare[1:]
     must_show = {e for e in repaired if mode == "values" or e[0] == "tool"}
     assert must_show <= {each[1:] for each in shown}
-
-
-# --- events ---------------------------------------------------------------------------------
-
-
-def event_of(event: Any) -> tuple[str, ...]:
-    """What kind of event it is, and whose: of version 2, or of the protocol of version 3."""
-    if "method" not in event:
-        node = event["metadata"].get("langgraph_node", "")
-        return event["event"], event["name"], node
-    data = event["params"]["data"]
-    kind, metadata = data if isinstance(data, tuple) else (data, {})
-    name = kind.get("event", "") if isinstance(kind, dict) else kind.type
-    return event["method"], name, metadata.get("langgraph_node", "")
-
-
-def is_of_the_repair(event: tuple[str, ...], damage: str) -> bool:
-    """Whether the turn of a repair may show it beside what a bare graph shows."""
-    _, name, node = event
-    if "patch_tool_calls" in event or name == "langgraph_patch":
-        return True
-    if damage == "a pause is abandoned":
-        return event in {("on_chain_stream", "LangGraph", ""), ("values", "", "")}
-    return node in {"agent", "model"}  # its second request
-
-
-def test_events(graph, damage, mode, *, asynchronous: bool):
-    """The node that repairs, and the second request; later turns are those of a bare graph."""
-    bare, patched = (
-        [Counter(map(event_of, turn)) for turn in three_turns(graph, damage, mode, **way)[1]]
-        for way in [{"bare": is_bare, "asynchronous": asynchronous} for is_bare in (True, False)]
-    )
-    assert all(is_of_the_repair(each, damage) for each in patched[0] - bare[0])
-    # A node that is run again does not stream, and the router of START runs behind the repair.
-    moved = {("on_chain_stream", "agent", "agent")} if damage == "a message says nothing" else set()
-    if damage == "a pause is abandoned":
-        moved = {e for e in bare[0] if e[1:] == ("route_to_active_agent", "__start__")}
-        assert {(*each[:2], "patch_tool_calls") for each in moved} <= set(patched[0])
-    assert set(bare[0] - patched[0]) <= moved
-    assert patched[1:] == bare[1:]

@@ -19,7 +19,14 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    HumanInTheLoopMiddleware,
+    ModelCallLimitMiddleware,
+    PIIMiddleware,
+    TodoListMiddleware,
+    ToolCallLimitMiddleware,
+)
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
@@ -31,7 +38,7 @@ from langgraph.config import get_config
 from langgraph.func import task
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer, push_message
-from langgraph.prebuilt import ToolNode, create_react_agent
+from langgraph.prebuilt import InjectedState, ToolNode, create_react_agent
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, Send, interrupt
 from packaging.version import Version
@@ -64,11 +71,11 @@ def noting(read: Callable[[RunnableConfig], Any], found: list[Any]) -> Callable[
     return node
 
 
-def read_in_a_node(read: Callable[[RunnableConfig], Any], durability: Any = "sync") -> Any:
+def read_in_a_node(read: Callable[[RunnableConfig], Any]) -> Any:
     """What `read` returns for the config of a node."""
     found: list[Any] = []
     graph = above(noting(read, found), state=State).compile(checkpointer=InMemorySaver())
-    graph.invoke(QUESTION, THREAD, durability=durability)
+    graph.invoke(QUESTION, THREAD, durability="sync")
     return found[0]
 
 
@@ -323,11 +330,6 @@ def nothing(state: Any) -> None:
     """A node that writes nothing."""
 
 
-def pause(state: Any) -> None:
-    """A node that waits for an answer."""
-    interrupt("?")
-
-
 def checkpoints(saver: InMemorySaver) -> list[Any]:
     """The checkpoints of the thread in all namespaces, newest first."""
     return list(saver.list(THREAD))
@@ -415,10 +417,29 @@ def test_what_counts_the_writes_of_a_delta_channel():
     with_key = [each for each in saved if "messages" in each.checkpoint["channel_versions"]]
     spread = [s for s in with_key if "messages" not in s.checkpoint["channel_values"]]
     assert spread
+    assert storage.is_delta_channel(DeltaChannel(_messages_delta_reducer))
     assert all(storage.is_spread(each, "messages") for each in spread)
     assert storage.counters_of(spread[0], "messages") == {}
     assert storage.counters_of(spread[0], "other").keys() <= {"counters_since_delta_snapshot"}
     assert not storage.is_spread(checkpoints(ran(build(nothing)))[0], "messages")
+
+
+def test_what_is_recorded_of_an_error_behind_an_answer():
+    """An answer without an id belongs to no task; an error that a handler gets names its node."""
+
+    def fails(_: Any) -> None:
+        interrupt("?")
+        raise ValueError
+
+    builder = StateGraph(State).add_node("fails", fails, error_handler=fails)
+    saver = InMemorySaver()
+    graph = builder.set_entry_point("fails").compile(checkpointer=saver)
+    graph.invoke(QUESTION, THREAD)
+    with suppress(ValueError):
+        graph.invoke(Command(resume="yes"), THREAD)
+    found = {(task == storage.NO_TASK, channel) for task, channel, _ in pending(saver)}
+    own = {"__resume__", "__interrupt__", "__error__", storage.ERROR_SOURCE}
+    assert found == {(True, "__resume__"), *((False, channel) for channel in own)}
 
 
 def test_last_nodes():
@@ -598,7 +619,10 @@ def test_run_start_untraced():
 
 
 class Around(AgentMiddleware[Any, Any, Any]):
-    """A middleware with a node before and one after the model."""
+    """A middleware with a node before the agent, and one before and one after the model."""
+
+    def before_agent(self, state: Any, runtime: Any) -> None:
+        """Do nothing."""
 
     def before_model(self, state: Any, runtime: Any) -> None:
         """Do nothing."""
@@ -717,5 +741,66 @@ def test_the_nodes_around_the_model_of_the_prebuilt_agents():
         "agent",
         "model",
         "pre_model_hook",
+        "Around.before_agent",
         "Around.before_model",
     }
+
+
+def test_the_hooks_of_langchain_behind_a_model():
+    """Each has a node, which starts no tool."""
+    hooks = [
+        HumanInTheLoopMiddleware({}),
+        ModelCallLimitMiddleware(run_limit=9),
+        ToolCallLimitMiddleware(run_limit=9),
+        PIIMiddleware("email"),
+        TodoListMiddleware(),
+    ]
+    nodes = create_agent(GenericFakeChatModel(messages=iter([])), middleware=hooks).nodes
+    assert sum(map(graphs.starts_no_tool, nodes)) == len(hooks)
+
+
+def test_what_is_read_of_a_tool_node():
+    """The key of its history, its wrappers, and the form of a call with a state."""
+    keys = [graphs.tool_messages_key(ToolNode([], **each)) for each in ({}, {"messages_key": "it"})]
+    assert keys == ["messages", "it"]
+    wrap = lambda request, execute: execute(request)
+    made = ({}, {"wrap_tool_call": wrap}, {"awrap_tool_call": wrap})
+    assert [graphs.runs_other_tools(ToolNode([], **each)) for each in made] == [False, True, True]
+    seen = []
+
+    def look(state: Annotated[Any, InjectedState]) -> str:
+        """Look."""
+        seen.append(state)
+        return "seen"
+
+    call = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
+    tools = StateGraph(State).add_node("tools", ToolNode([look])).set_entry_point("tools")
+    sends = lambda _: [Send("tools", graphs.call_with_state(call, {"note": "n"}))]
+    builder = tools.add_conditional_edges("tools", lambda _: END)
+    builder.edges.clear()
+    state = builder.add_conditional_edges(START, sends, ["tools"]).compile().invoke(QUESTION)
+    assert (state["messages"][-1].text, seen) == ("seen", [{"note": "n"}])
+
+
+def test_what_a_run_knows_of_its_checkpoint():
+    """Its durability and breakpoints, what tasks have written, and the answers to others."""
+    found: list[Any] = []
+
+    def one(state: Any, config: RunnableConfig) -> None:
+        run = Run(config)
+        written = {channel for _, channel, _ in run.loaded_writes}
+        found.append((run.writes_at_exit, run.breakpoints, written, run.new_answers, run.thread))
+        interrupt("one?")
+
+    builder = (
+        StateGraph(State).add_node("one", one).add_node("two", lambda _: interrupt("two?") and {})
+    )
+    builder.add_node("later", nothing).add_edge(["one", "two"], "later")
+    builder.add_edge(START, "one").add_edge(START, "two")
+    graph = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["later"])
+    graph.invoke(QUESTION, THREAD)
+    saved = graph.get_state(THREAD)
+    [two] = [each for each in saved.interrupts if each.value == "two?"]
+    graph.invoke(Command(resume={two.id: "yes"}), saved.config, durability="exit")
+    assert found[-1][:4] == (True, frozenset({"later"}), {"__interrupt__"}, ["yes"])
+    assert found[-1][4] == saved.config

@@ -17,9 +17,9 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableGenerator, RunnableLambda, RunnableSequence
 from langgraph.cache.memory import InMemoryCache
-from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import push_message
-from langgraph.types import CachePolicy, Command, Overwrite, Send
+from langgraph.types import CachePolicy, Overwrite
 from typing_extensions import TypedDict
 
 from kit import (
@@ -43,27 +43,17 @@ from langgraph_patch import (
 )
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from langgraph_patch.graph.node import PatchedNode
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.repairing.repairer import Repairer
 from langgraph_patch.state import messages_in, replace_values, values_in
 from langgraph_patch.testing import check_request
 from support.placeholder_texts import UNKNOWN
 
-MAIL = calls(("mail", {"to": "bob"}), id="a1")
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
 GO, NEVER, HELLO = (HumanMessage(text, id=text) for text in ("go", "never mind", "hello"))
 DAMAGED = [GO, BOTH, NEVER]
 RESULTS = [f"tool c{n}: {UNKNOWN.format(t, f'c{n}')}" for n, t in ((1, "mail"), (2, "wire"))]
 REPAIRED = ["human: go", "ai c1 c2: ", *RESULTS, "human: never mind"]
 FINE = AIMessage("fine", id="a2")
-
-
-class State(TypedDict, total=False):
-    """A history and two other keys."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-    note: str
-    steps: Annotated[list[str], operator.add]
 
 
 def returning(output: Any) -> Callable[[Any], Any]:
@@ -109,34 +99,6 @@ def test_a_node_that_only_repairs(place: str, model: str, *, asynchronous: bool)
     values = [lines(chunk["messages"]) for chunk in chunks["values"][-2:]]
     assert values == [REPAIRED, [*REPAIRED, "ai: fine"]]
     assert "custom" not in chunks
-
-
-@pytest.mark.parametrize("damage", ["an orphan", "a mark that is settled"])
-def test_a_repair_that_adds_nothing(damage: str):
-    """A dropped result, a placeholder that lost its mark: no superstep, and nothing is shown."""
-    marker = {PLACEHOLDER_KEY: {"cause": "unknown", "look_again": True}}
-    text = UNKNOWN.format("mail", "c1")
-    settled = ToolMessage(text, tool_call_id="c1", id="t1", additional_kwargs=marker)
-    messages = [calls(("mail", {}), id="a1"), settled]
-    if damage == "an orphan":
-        messages = [ToolMessage("r", tool_call_id="gone")]
-    it = repairing("patch_tool_calls", recover=True)
-    it.graph.update_state(it.config, {"messages": messages}, as_node=START)
-    assert [*map(list, it.stream({"messages": [HELLO]}))] == [["node1"]]
-    assert [m.additional_kwargs for m in it.history if m.type == "tool"] in (
-        [],
-        [{PLACEHOLDER_KEY: {"cause": "unknown"}}],
-    )
-    assert [state.next for state in it.graph.get_state_history(it.config)][:2] == [(), ("node1",)]
-
-
-OTHERS: dict[str, Callable[[], Any]] = {
-    "nothing": lambda: None,
-    "what it has read": lambda: {"messages": [GO]},
-    "pairs": lambda: Command(update=[("messages", [FINE]), ("note", "n")]),
-    "a key twice": lambda: [Command(update={"steps": ["a"]}), {"steps": ["b"], "messages": [FINE]}],
-    "overwrite": lambda: {"messages": Overwrite([HumanMessage("all over", id="o")])},
-}
 
 
 def new_only(left: list[Any], right: list[Any]) -> list[Any]:
@@ -283,12 +245,6 @@ def test_values_of_a_state_of_any_form():
     assert values_in(FrozenState) == {} == values_in(GO)
 
 
-class Question(MessagesState):
-    """An input with a key that the state does not have."""
-
-    question: str
-
-
 def test_the_entry_check_is_never_answered_from_a_cache():
     """A result that one thread recorded is not used in another thread with the same messages."""
 
@@ -365,14 +321,6 @@ def test_a_patch_node_in_a_place_where_messages_would_be_lost(build: Any):
         it.say("go")
     assert lines(it.history) == ["human: go"]
     assert patch_node.invoke({"messages": DAMAGED})["messages"].value != DAMAGED
-
-
-def test_a_history_of_a_send_does_not_replace_the_stored_one():
-    """Its repair is not written, also where both have as many messages."""
-    it = patched(Agent(lambda _, __, saver: above(answering).compile(saver)), model_node="node1")
-    it.graph.update_state(it.config, {"messages": [GO, AIMessage("a"), HELLO]}, as_node="node1")
-    it.run(Command(goto=Send("node1", {"messages": DAMAGED})))
-    assert lines(it.history) == ["human: go", "ai: a", "human: hello", "ai: fine"]
 
 
 def echoing(state: Any) -> Any:

@@ -16,12 +16,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.prebuilt import ToolNode
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from kit import Agent, Desk, StrictModel, above, calls, lines, loop, model_node, patched
-from langgraph_patch import PatchError, PatchNode, patch_node, validate_messages, with_patching
+from langgraph_patch import PatchError, PatchNode, patch_node, with_patching
 from langgraph_patch.errors import GraphError, OptionError
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.placeholder_texts import UNKNOWN
@@ -123,43 +123,6 @@ def test_a_patch_node_of_ones_own_is_left_as_it_is(caplog: pytest.LogCaptureFixt
     assert "node1" not in caplog.text
     it.run(None)
     assert lines(it.history) == [*REPAIRED, "ai: done"]
-
-
-class TwoHistories(TypedDict):
-    """The history of a researcher, and that of its chief."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-    orders: Annotated[list[AnyMessage], add_messages]
-
-
-class Two(Agent):
-    """A chief with a history of its own, then a researcher."""
-
-    def __init__(self, **options: Any) -> None:
-        self.chief = StrictModel()
-
-        def build(model: Any, tools: Any, saver: Any) -> Any:
-            builder = loop(model, tools, state=TwoHistories)
-            builder.edges.discard((START, "agent"))
-            builder.add_node("chief", model_node(self.chief, "orders")).add_edge(START, "chief")
-            builder.add_node("chief_tools", ToolNode(tools, messages_key="orders"))
-            builder.add_edge("chief_tools", "chief")
-            ends = {"tools": "chief_tools", END: "agent"}
-            router = lambda state: tools_condition(state, "orders")
-            builder.add_conditional_edges("chief", router, ends)
-            graph = builder.compile(checkpointer=saver)
-            return with_patching(graph, messages_key=["messages", "orders"], recover=False)
-
-        super().__init__(build, **options)
-
-    def lines(self, key: str) -> list[str]:
-        """A history of the thread, valid and on lines."""
-        messages = self.graph.get_state(self.config).values[key]
-        assert validate_messages(messages) == []
-        return lines(messages)
-
-
-ORDER = calls(("wire", {"amount": 1}), id="a9")
 
 
 def plain(*names: str, state: Any = MessagesState) -> StateGraph[Any]:

@@ -5,35 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolMessage
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
-from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from kit import Agent, above, calls, lines, model_node, patched
+from kit import Agent, above, calls, lines, patched
 from langgraph_patch import is_placeholder
-
-TWO = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
-GO = HumanMessage("go", id="h1")
-
-
-def frontend(model: Any, tools: Any, saver: Any, *, has_tools: bool = True) -> Any:
-    """A graph whose frontend runs `show_chart`: the chat node has nothing to say meanwhile."""
-
-    def chat(state: Any) -> Any:
-        waits = getattr(state["messages"][-1], "tool_calls", None)
-        return None if waits else {"messages": [model.invoke(state["messages"])]}
-
-    def route(state: Any) -> str:
-        made = getattr(state["messages"][-1], "tool_calls", [])
-        return "tools" if any(call["name"] == "mail" for call in made) else END
-
-    builder = StateGraph(MessagesState).add_node("chat", chat).add_edge(START, "chat")
-    if has_tools:
-        builder.add_node("tools", ToolNode(tools)).add_edge("tools", "chat")
-        builder.add_conditional_edges("chat", route, ["tools", END])
-    return builder.compile(checkpointer=saver)
 
 
 @pytest.mark.parametrize(("inside", "asynchronous"), [(False, True), (True, False)])
@@ -66,18 +44,6 @@ def test_a_node_that_runs_its_own_tools(*, inside: bool, asynchronous: bool):
     it.say("never mind")
     assert ran == ["c1"]
     assert [is_placeholder(m) for m in it.history].count(True) == 1
-
-
-def judged(model: Any, _: Any, saver: Any) -> Any:
-    """A judge looks at the calls and answers them itself."""
-    builder = StateGraph(MessagesState).add_node("agent", model_node(model))
-    builder.add_node("judge", lambda _: None).add_edge(START, "agent").add_edge("judge", "agent")
-    ends = {"tools": "judge", END: END}
-    return builder.add_conditional_edges("agent", tools_condition, ends).compile(saver)
-
-
-OTHERS = "open calls at the end of the history stay open before them; model_node=... names a model"
-ONE_TASK = "one task for all calls of a message; record=True gives each its own"
 
 
 class Notes(MessagesState):

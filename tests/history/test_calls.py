@@ -1,8 +1,7 @@
 """Where an `AIMessage` can carry a call, what is read of it, and that it is written everywhere."""
 
-from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage
+from langchain_core.messages import AIMessage, FunctionMessage
 
-from langgraph_patch import patch_messages
 from langgraph_patch.history.calls import STOPPED, read_calls
 from support.histories import (
     H,
@@ -14,9 +13,7 @@ from support.histories import (
     is_quiet,
     made,
     made_of_malformed,
-    patched,
     repaired,
-    result,
     with_field,
 )
 
@@ -127,43 +124,3 @@ def test_a_block_is_sent_with_its_arguments_as_a_dict():
         (READ["stream"][0], {**STREAMED, "input": A}, made("c1")),
     ):
         assert repaired([message]) == [ai(("t", "c1", block["input"]), content=[block]), answer]
-
-
-SCREEN = {"type": "input_image", "image_url": "data:image/png;base64,AAA"}
-SHOWN = {"type": "computer_call_output", "call_id": "k1", "output": SCREEN}
-COMPUTER_CALLS = [
-    (AIMessage([COMPUTER]), result([SCREEN], "k1")),
-    (
-        AIMessage([{"type": "non_standard", "value": COMPUTER}]),
-        result([{"type": "non_standard", "value": SHOWN}], "k1"),
-    ),
-    (AIMessage([], additional_kwargs={"tool_outputs": [COMPUTER]}), result("data:", "k1")),
-]
-
-
-def test_the_result_of_a_computer_call_stays():
-    """OpenAI gets call and result unchanged, beside other damage and other results too."""
-    for message, screen in COMPUTER_CALLS:
-        history = [H("go"), message, screen, AIMessage("done"), H("x")]
-        assert is_quiet(history)
-        assert repaired([*history, ai("c1")]) == [*history, ai("c1"), made("c1")]
-    (message, screen), first, second = COMPUTER_CALLS[0], result("r", "c1"), result("s", "c2")
-    both = ai("c1", "c2", content=[COMPUTER])
-    assert is_quiet([both, screen, first, second])
-    assert not patched([both, first, screen])
-    assert repaired([H("x"), screen, message]) == [H("x"), message]
-    assert repaired([message, result("r", "k2")]) == [message]
-    assert is_quiet([message, screen, ai("k1"), result("r", "k1"), H("x")])
-
-
-def test_a_chunk_says_the_same_in_its_pieces():
-    """As LangChain writes them, whatever the arguments hold."""
-    odd = call_of("t", "c1", {"a": {1, 2}})
-    stored = with_field(AIMessageChunk(content="", id="a1"), tool_calls=[odd])
-    stored = with_field(stored, invalid_tool_calls=[invalid_of("{", "c2")])
-    found = patch_messages([stored]).messages[0]
-    assert [(p["id"], p["args"]) for p in found.tool_call_chunks] == [
-        ("c1", '{"a": "{1, 2}"}'),
-        ("c2", "{}"),
-    ]
-    assert found.tool_calls[0] is odd

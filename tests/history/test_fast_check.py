@@ -30,7 +30,6 @@ ANSWERED = [
     result("r"),
     AIMessage("done"),
 ]
-A, R = ai("c1"), result("r")
 
 
 def finds_nothing(history, **options):

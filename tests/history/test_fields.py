@@ -4,11 +4,9 @@
 """
 
 from langgraph_patch import Change, patch_messages
-from support.histories import H, result, with_field
+from support.histories import H, with_field
 
-MISSING = object()
 HUMAN = H("hi", id="m")
-RESULT = result("hi", id="m")
 
 
 def test_a_correction_in_a_history():

@@ -14,7 +14,6 @@ from langgraph_patch.history.repair import patch_reading
 from support.histories import (
     H,
     ai,
-    comparable,
     is_quiet,
     marked,
     result,
@@ -28,11 +27,6 @@ REAL = result("REAL", id="r1")
 def with_finding(finding, history=None, **options):
     """The repair of a history with this finding about its first call."""
     return patch_messages(history or [A, X], evidence={(0, 0): finding}, **options)
-
-
-ABC = ai(("a", "c1"), ("b", "c2"), ("d", "c3"), id="a1")
-OLD = comparable(patch_messages([ABC]).messages)[1:]
-TWICE = ai("c1", "c2", ("u", "c3"))
 
 
 def test_an_agent_that_summarises_goes_on():
@@ -94,11 +88,6 @@ def test_a_marked_placeholder_is_searched_for_once_more(cause):
     assert (patch.messages[1].content == history[1].content) is (cause == "unknown")
     assert changes_history(patch) is (cause != "unknown")
     assert read_if_damaged(patch.messages, look_again=True) is None
-
-
-def _noted(told, call):
-    told.append(call)
-    return "x"
 
 
 def test_a_dropped_result_is_told_under_its_name():

@@ -78,7 +78,7 @@ OPTIONS = [
     ({"placeholder": {"unknown": 7}}, f"'unknown': 7.*: expected {CAUSES}"),
     ({"evidence": 7}, f"evidence=7: {KEYS}"),
     ({"evidence": {("a1", "c1"): Finding()}}, f"'a1', 'c1'.*{KEYS}"),
-    ({"evidence": {(0, 0): H("x")}}, f"HumanMessage.*{KEYS}"),
+    ({"evidence": {(0, 0): Finding(), (1, 0): H("x")}}, f"HumanMessage.*{KEYS}"),
     ({"evidence": {(0, 0): Finding("lost")}}, f"cause='lost'.*{KEYS}"),
     ({"evidence": {(0, 0): Finding(result="r")}}, f"result='r'.*{KEYS}"),
 ]
@@ -89,5 +89,6 @@ def test_what_is_no_option_is_refused():
     for (options, words), history in product(OPTIONS, ([], [ai("c1")])):
         with pytest.raises(OptionError, match=words):
             patch_messages(history, **options)
+    assert len(patch_messages([ai("c1")], evidence={}).messages) == 2
     assert issubclass(OptionError, PatchError)
     assert issubclass(OptionError, ValueError)

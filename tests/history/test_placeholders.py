@@ -1,24 +1,20 @@
 """Placeholders: their ids and markers, the application's own texts, and those of others."""
 
 import pytest
-from langchain_core.messages import AIMessage
 
-from langgraph_patch import Finding, is_placeholder, patch_messages
+from langgraph_patch import is_placeholder, patch_messages
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
 from support import placeholder_texts as en
 from support.histories import (
     H,
     ai,
-    invalid_of,
     is_quiet,
     marked,
     result,
-    with_field,
 )
 
 A, X = ai("c1", id="a1"), H("x")
-CUT = with_field(AIMessage("", id="a2"), invalid_tool_calls=[invalid_of('{"a', "c2")])
 ID = "patch-b0548b6649fd775f9d4da1d00f4d5551"
 
 
@@ -57,10 +53,6 @@ def test_a_callable_that_raises_or_returns_anything_else():
 
 THEIRS = en.DEEPAGENTS_CANCELLED, en.DEEPAGENTS_MALFORMED, en.DEEPAGENTS_INCOMPLETE
 DEEPAGENTS = [text.format("t", "c1") for text in THEIRS]
-FOREIGN = [
-    *(result(text, id="x", status="error") for text in DEEPAGENTS),
-    result("?", id="x", additional_kwargs={"orphan_tool_call_placeholder": True}),
-]
 
 
 def test_results_that_only_quote_a_placeholder_stay():
@@ -72,13 +64,3 @@ def test_results_that_only_quote_a_placeholder_stay():
         result("?", additional_kwargs={"orphan_tool_call_placeholder": False}),
     ):
         assert is_quiet([A, genuine])
-
-
-def test_one_text_about_a_call_inside_is_more_than_none():
-    """A placeholder that lists nothing inside its call gives way; one that lists as much stays."""
-    found = Finding(inner=("mail: sent",))
-    key = {(0, 0): found}
-    [stored] = placeholders([A, X])
-    [better] = placeholders([A, stored, X], evidence=key)
-    assert "mail: sent" in better.text
-    assert is_quiet([A, better, X], evidence=key)

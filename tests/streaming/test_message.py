@@ -15,14 +15,6 @@ from support.streams import START as BEGUN
 # --- tool calls ------------------------------------------------------------------------------
 
 
-def pieces(*rows: tuple[Any, ...]) -> list[Any]:
-    """Chunks of calls: index, id, name, arguments, and other keys."""
-    return [
-        {"index": index, "id": id_, "name": name, "args": args, **(more[0] if more else {})}
-        for index, id_, name, args, *more in rows
-    ]
-
-
 @pytest.mark.parametrize("wrong", ["x", {"args": 7}, {"index": 1.5}, {"x": 300 * "y"}])
 def test_what_is_no_tool_call_chunk_is_a_clear_error(wrong):
     """The value is quoted, and its form is named."""
@@ -163,11 +155,7 @@ def test_what_are_not_the_chunks_of_one_message_is_a_clear_error(chunks, problem
 
 PIECE = {"name": "t", "args": '{"a', "id": "c1", "index": 1}
 SIGNED = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
-FUNCTION = {"type": "function_call", "call_id": "c1", "id": "fc_1", "name": "t"}
 USE = {"type": "tool_use", "id": "c1", "name": "t"}
-
-
-FINISHED = {**USE, "input": {}, "partial_json": "{}"}
 
 
 THOUGHT = {"type": "thinking", "thinking": "hm"}

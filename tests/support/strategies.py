@@ -8,7 +8,6 @@ the code under test.
 import copy
 import json
 import random
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -134,35 +133,22 @@ def _valid_history(pick: Pick) -> History:
 DAMAGES: dict[str, Callable[[Pick, History], None]] = {}
 """Every way in which a history is broken here, by name; it changes the list."""
 
-HONEST: list[str] = []
-"""Damage after which each call has an id that no other call has, and each result names its own."""
-
-IN_PLACE: list[str] = []
-"""Damage after which ids may occur twice, but each result is where it was."""
-
-
-ODD: list[str] = []
-"""What is no damage: one provider refuses it, and another one wrote it."""
-
-
 Change = Callable[[Pick, History, int], Any]
 Where = Callable[[History], Sequence[int]]
 
 
-def _register(name: str, where: Where, change: Change, *kinds: list[str]) -> None:
+def _register(name: str, where: Where, change: Change) -> None:
     """Register a change of a history at one of the places that `where` finds."""
 
     def damage(pick: Pick, history: History) -> None:
         if found := where(history):
             change(pick, history, pick(found))
 
-    for names in kinds:
-        names.append(name)
     DAMAGES[name] = damage
 
 
-def _damage(where: Where, *kinds: list[str]) -> Callable[[Change], None]:
-    return lambda change: _register(change.__name__.removeprefix("_"), where, change, *kinds)
+def _damage(where: Where) -> Callable[[Change], None]:
+    return lambda change: _register(change.__name__.removeprefix("_"), where, change)
 
 
 def _anywhere(history: History) -> Sequence[int]:
@@ -226,46 +212,40 @@ def _unlist(history: History, place: int, call: Any, **fields: Any) -> None:
     _update(history, place, tool_calls=left, **fields)
 
 
-_register("drop_result", _results, lambda _, h, k: h.pop(k), HONEST, IN_PLACE)
-_register("trim_head", _anywhere, lambda _, h, k: h.__delitem__(slice(k)), HONEST)
-_register("orphan", _anywhere, lambda _, h, k: h.insert(k, ORPHAN), HONEST)
-_register(
-    "block_only", _with_blocks, lambda p, h, k: _unlist(h, k, p(h[k].tool_calls)), HONEST, ODD
-)
-_register(
-    "refused_id", _calling, lambda p, h, k: _replace_first(h, k, "id", p(BAD_IDS)), HONEST, ODD
-)
-_register(
-    "bad_name", _calling, lambda p, h, k: _replace_first(h, k, "name", p(BAD_NAMES)), HONEST, ODD
-)
+_register("drop_result", _results, lambda _, h, k: h.pop(k))
+_register("trim_head", _anywhere, lambda _, h, k: h.__delitem__(slice(k)))
+_register("orphan", _anywhere, lambda _, h, k: h.insert(k, ORPHAN))
+_register("block_only", _with_blocks, lambda p, h, k: _unlist(h, k, p(h[k].tool_calls)))
+_register("refused_id", _calling, lambda p, h, k: _replace_first(h, k, "id", p(BAD_IDS)))
+_register("bad_name", _calling, lambda p, h, k: _replace_first(h, k, "name", p(BAD_NAMES)))
 
 
-@_damage(_calling, HONEST, ODD)
+@_damage(_calling)
 def _raw_only(_pick: Pick, history: History, place: int) -> None:
     if "tool_calls" in history[place].additional_kwargs:
         _update(history, place, tool_calls=[], invalid_tool_calls=[])
 
 
-@_damage(_results, HONEST)
+@_damage(_results)
 def _move_result(pick: Pick, history: History, place: int) -> None:
     moved = history.pop(place)
     history.insert(pick.below(len(history) + 1), moved)
 
 
-@_damage(_calling, HONEST, IN_PLACE)
+@_damage(_calling)
 def _steer(pick: Pick, history: History, place: int) -> None:
     messages = HumanMessage("steer", id="steer"), SystemMessage("hm"), AIMessage("hm", id="hm")
     history.insert(place + 1 + pick.below(2), pick(messages))
 
 
-@_damage(_results, HONEST)
+@_damage(_results)
 def _duplicate_result(pick: Pick, history: History, place: int) -> None:
     text = f"{history[place].content}{pick(('', ', again'))}"
     again = history[place].model_copy(update={"id": None, "content": text})
     history.insert(place + 1 + pick.below(len(history) - place), again)
 
 
-@_damage(_real, HONEST)
+@_damage(_real)
 def _late_real_result(pick: Pick, history: History, place: int) -> None:
     """A placeholder of this package is in the place of a result that came later."""
     real = history[place]
@@ -281,7 +261,7 @@ def _foreign_placeholder(_pick: Pick, history: History, place: int) -> None:
     history[place] = ToolMessage(text, tool_call_id=call_id, id=f"deep-{place}")
 
 
-@_damage(_calling, IN_PLACE, ODD)
+@_damage(_calling)
 def _reuse_id(pick: Pick, history: History, place: int) -> None:
     """A model that numbers its calls anew in every turn: call and result have an old id."""
     own = [call["id"] for call in history[place].tool_calls]
@@ -290,7 +270,7 @@ def _reuse_id(pick: Pick, history: History, place: int) -> None:
         _replace(history, _turn(history, place), old, pick(new))
 
 
-@_damage(_calling, IN_PLACE, ODD)
+@_damage(_calling)
 def _reuse_id_in_message(_pick: Pick, history: History, place: int) -> None:
     """Two calls of one message with one id, and their results in call order."""
     first, last = (history[place].tool_calls[k]["id"] for k in (0, -1))
@@ -303,14 +283,14 @@ def _reuse_id_in_message(_pick: Pick, history: History, place: int) -> None:
         _replace(history, _turn(history, place), last, first)
 
 
-@_damage(_calling, ODD)
+@_damage(_calling)
 def _bad_id(pick: Pick, history: History, place: int) -> None:
     """No id, or an empty one; its result has none either."""
     if old := pick(history[place].tool_calls)["id"]:
         _replace(history, _turn(history, place), old, pick((None, "")))
 
 
-@_damage(_calling, HONEST)
+@_damage(_calling)
 def _invalid_call(pick: Pick, history: History, place: int) -> None:
     """A call with arguments that could not be read; a tool node may have answered it."""
     message = history[place]
@@ -321,7 +301,7 @@ def _invalid_call(pick: Pick, history: History, place: int) -> None:
     _unlist(history, place, call, invalid_tool_calls=[*message.invalid_tool_calls, invalid])
 
 
-@_damage(lambda h: [k for k in _calling(h) if getattr(h[k], "tool_call_chunks", 0)], IN_PLACE)
+@_damage(lambda h: [k for k in _calling(h) if getattr(h[k], "tool_call_chunks", 0)])
 def _truncated_chunk(pick: Pick, history: History, place: int) -> None:
     """A stream that was cut in a call's arguments and stored: its parser calls it valid."""
     message = history[place]
@@ -336,7 +316,7 @@ def _function_message(_pick: Pick, history: History, place: int) -> None:
         history[place] = FunctionMessage(old.content, name=old.name, id=old.id)
 
 
-@_damage(_real, HONEST)
+@_damage(_real)
 def _human_tool_result(pick: Pick, history: History, place: int) -> None:
     """Results as `tool_result` blocks of one human message, which may say something too."""
     found, end = _real(history), place + 1
@@ -376,18 +356,6 @@ def damaged_histories(names: Sequence[str] = ()) -> st.SearchStrategy[History]:
 def fewer(part: int) -> Any:
     """A property that costs more than most: one in `part` of the profile's examples."""
     return settings(max_examples=settings.default.max_examples // part)
-
-
-def answered(history: Sequence[Any]) -> set[str]:
-    """The names of the calls that have a real result after them."""
-    made: set[str] = set()
-    found: set[str] = set()
-    for message in history:
-        if isinstance(message, AIMessage):
-            made.update(re.findall(r"\bu\d+\b", repr(message)))
-        else:
-            found |= made.intersection(re.findall(r"result of (u\d+)\.", repr(message)))
-    return found
 
 
 # --- anything, as it is only without validation: missing fields, other types, hostile texts -------

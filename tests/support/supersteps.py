@@ -1,8 +1,7 @@
 """The supersteps of one thread, stored by hand in a real checkpointer.
 
-The ids of tasks are those that LangGraph derives from a checkpoint; `evidence/test_superstep.py`
-compares them with the tasks that LangGraph ran. A row of a table is a message, what is found of its
-calls, and the supersteps after the one that wrote it:
+The ids of tasks are those that LangGraph derives from a checkpoint. A row of a table is a message,
+what is found of its calls, and the supersteps after the one that wrote it:
 
     made("mail:c1", "wire:c2"), "sent to bob, awaiting_input", sent("sent to bob", ASKS)
 """

@@ -88,6 +88,15 @@ def test_what_does_not_happen_is_an_error(name: str):
         act()
 
 
+def test_a_break_inside_of_another_one():
+    """Behind the inner one the outer one happens."""
+    it = Agent(BARE["hand_built"], CUT)
+    with refuse():
+        with cut():
+            it.say("go")
+        it.say("and now?")
+
+
 def test_what_else_goes_wrong_is_raised():
     """Another error of the run, and a graph that stores nothing."""
     with pytest.raises(ZeroDivisionError), pause():

@@ -10,14 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch import open_database, scan_threads
 from langgraph_patch.errors import OptionError
-from langgraph_patch.threads.selection import Selection, selected_addresses
 from support.stored_threads import stored
-
-
-def listed(saver, **options):
-    """The addresses that a selection has."""
-    return [*selected_addresses(saver, Selection(**options))]
-
 
 # --- ids ------------------------------------------------------------------------------------------
 

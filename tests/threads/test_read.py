@@ -1,19 +1,12 @@
 """Stored checkpoints, read without the graph that wrote them."""
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage
 
 from langgraph_patch.errors import MessagesError, ThreadError
 from langgraph_patch.threads import scan_threads
 from langgraph_patch.threads.read import StoredHistory
 from support.stored_threads import stored, thread
-
-ONE, TWO, THREE = HumanMessage("1", id="1"), AIMessage("2", id="2"), HumanMessage("3", id="3")
-
-
-def read(saver, config=None):
-    """The history of the newest checkpoint."""
-    return StoredHistory(saver, saver.get_tuple(config or thread()), "messages").messages()
 
 
 def test_what_is_no_history_is_not_guessed(saver):

@@ -4,7 +4,6 @@ import asyncio
 import operator
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
@@ -48,13 +47,6 @@ from support.thread_laws import (
 )
 
 ABANDON = {"min_age": 0, "on_pause": "abandon"}
-
-
-@dataclass
-class Who:
-    """A class of an application, in a state."""
-
-    name: str
 
 
 def repaired(target, config=None, **options):

@@ -73,9 +73,6 @@ def test_what_is_invalid_is_refused_at_once(saver):
 # --- what cannot be read -----------------------------------------------------------------------
 
 
-NO_TEXT = "a value of it cannot be loaded (OperationalError: Could not decode to UTF-8"
-
-
 def test_an_id_that_is_no_text(path, saver):
     """SQLite keeps any bytes, as text that is not UTF-8 and as bytes: one thread's matter."""
     stored("abandoned", saver=saver, thread_id="t1")

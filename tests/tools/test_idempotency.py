@@ -11,14 +11,13 @@ from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode, ToolRuntime
-from langgraph.types import Command, RetryPolicy, interrupt
+from langgraph.types import interrupt
 
-from kit import StrictModel, calls, loop
+from kit import calls
 from langgraph_patch import idempotency_key
 from langgraph_patch.errors import GraphError, OptionError
 
 GO: Any = {"messages": [HumanMessage("go", id="h1")]}
-YES: Any = Command(resume="yes")
 
 
 class State(MessagesState):
@@ -67,14 +66,6 @@ def thread(name: str = "1") -> Any:
     return {"configurable": {"thread_id": name}}
 
 
-def node(tools: Tools, message: AIMessage, **settings: Any) -> Any:
-    """A loop with one task for all calls, or with the router of `settings`."""
-    model = StrictModel(script=[message])
-    builder = loop(model, ToolNode(tools.all(), handle_tool_errors=False), state=State, **settings)
-    builder.nodes["tools"].retry_policy = RetryPolicy(initial_interval=0, jitter=False)
-    return builder.compile(checkpointer=InMemorySaver())
-
-
 def test_two_histories_with_one_call_have_two_keys():
     """The node tells the calls apart."""
     tools, builder = Tools(), StateGraph(State)
@@ -87,21 +78,37 @@ def test_two_histories_with_one_call_have_two_keys():
     assert len(set(tools.keys)) == len(tools.keys) == 2
 
 
+def test_a_call_beside_another_one_of_its_message_has_a_key_of_its_own():
+    """Both have one message."""
+    found, builder = [], StateGraph(State)
+    note = lambda _, config: found.extend(idempotency_key(config, each) for each in ("c1", "c2"))
+    graph = builder.add_node("tools", note).add_edge(START, "tools").compile()
+    graph.invoke({"messages": [calls(("mail", {}), ("wire", {}), id="a1")]})
+    assert len(set(found)) == 2
+
+
 TWICE = calls(("mail", {}), ("mail", {"to": "eve"}), id="a1")
 TWICE.tool_calls[1]["id"] = "c1"
 
 
 @pytest.mark.parametrize(
-    "message", [None, TWICE, call("mail", id=None)], ids=["none", "two calls", "no id"]
+    "state",
+    [
+        None,
+        {"messages": [TWICE]},
+        {"messages": [call("mail", id=None)]},
+        {"messages": [call("mail", id=None)], "other": [call("mail")]},
+    ],
+    ids=["none", "two calls", "no id", "no id in one of two histories"],
 )
-def test_where_no_key_identifies_the_call(message):
+def test_where_no_key_identifies_the_call(state):
     """An error, because two calls with one key would be done once."""
     tool_node = ToolNode(Tools().all(), handle_tool_errors=False)
 
     def work(_: Any) -> Any:
-        if message is None:
+        if state is None:
             return idempotency_key({"configurable": {}}, "c1")
-        return tool_node.invoke({"messages": [message]})
+        return tool_node.invoke(state)
 
     graph = StateGraph(State).add_node("tools", work).add_edge(START, "tools").compile()
     with pytest.raises(

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import operator
 import threading
-from typing import Annotated
 
 import pytest
-from langchain.agents import AgentState
 from langchain.agents.middleware import (
     AgentMiddleware,
     ToolRetryMiddleware,
 )
 from langchain_core.messages import HumanMessage, ToolMessage
-from langchain_core.tools import InjectedToolCallId, tool
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import MessagesState
-from langgraph.types import Command, interrupt
-from pydantic import BaseModel
+from langgraph.types import Command
 
 from kit import (
     BARE,
@@ -48,99 +42,6 @@ from support.bank import (
 pytestmark = pytest.mark.needs("delta_as_node", langgraph="1.2")
 
 # --- what a tool may do -------------------------------------------------------------------------
-
-
-def tools_of(bank):
-    """Tools that return a command, ask twice, run an agent, and are asynchronous."""
-    inner = StrictModel(script=[calls(("pay", {"amount": 5}))])
-
-    @tool
-    def note(amount: int, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command:
-        """Return a command."""
-        bank.paid.append(amount)
-        message = ToolMessage(f"noted {amount}", tool_call_id=tool_call_id)
-        return Command(update={"messages": [message], "files": [f"note {amount}"]})
-
-    @tool
-    def asks_twice(amount: int) -> str:
-        """Ask two questions."""
-        answers = interrupt("one?"), interrupt("two?")
-        bank.paid.append(amount)
-        return f"{answers}"
-
-    @tool
-    async def slow(amount: int) -> str:
-        """Take a while, asynchronously."""
-        bank.paid.append(amount)
-        bank.begun.set()
-        await asyncio.to_thread(bank.gate.wait, 20)
-        return f"slowly {amount}"
-
-    @tool
-    def delegates(amount: int) -> str:
-        """Run an agent that asks a human."""
-        agent = BARE["create_agent"](inner, [bank.tool], None)
-        return agent.invoke({"messages": [HumanMessage("pay")]})["messages"][-1].text
-
-    return [note, asks_twice, slow, delegates]
-
-
-class WithFiles(MessagesState):
-    """A state with another key."""
-
-    files: Annotated[list, operator.add]
-
-
-class WithFilesToo(AgentState):
-    """The same, of an agent."""
-
-    files: Annotated[list, operator.add]
-
-
-def using(kind, bank):
-    """A kind of agent with all these tools."""
-
-    def build(model, _, saver, **options):
-        tools = [*tools_of(bank), bank.tool]
-        if kind == "middleware":
-            own = {"middleware": [PatchToolCallsMiddleware(**options)]}
-            return BARE["create_agent"](model, tools, saver, state_schema=WithFilesToo, **own)
-        if kind == "create_agent":
-            agent = BARE["create_agent"](model, tools, saver, state_schema=WithFilesToo)
-            return with_patching(agent, **options)
-        graph = loop(model, tools, state=WithFiles).compile(checkpointer=saver)
-        return with_patching(graph, record=kind == "recorded", **options)
-
-    return build
-
-
-def talk_with(kind, name, **options):
-    """A talk whose model calls one of these tools."""
-    bank = Bank()
-    script = [calls((name, {"amount": 5}))]
-    return Talk(using(kind, bank), bank=bank, script=script, once=[name], **options)
-
-
-USING = ["hand_built", "recorded", "create_agent", "middleware"]
-
-
-@pytest.mark.parametrize("kind", USING)
-def test_a_tool_that_asks_twice(kind):
-    """Each answer makes the next claim; of two answers to one question one wins."""
-    talk = talk_with(kind, "asks_twice")
-    talk.say("go")
-    for answer in ("a", "b"):
-        asked = talk.graph.get_state(THREAD).config
-        assert talk.run(Command(resume=answer)) is None
-    assert (talk.bank.paid, talk.read) == ([5], "('a', 'b')")
-    assert talk.run(Command(resume="c"), asked) is None
-    assert (talk.bank.paid, talk.read) == ([5], "('a', 'b')")
-
-
-class Answer(BaseModel):
-    """What an interrupt accepts."""
-
-    amount: int
 
 
 def test_a_handover_that_is_raised():

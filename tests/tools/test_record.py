@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pytest
-from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig, RunnablePassthrough
-from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.runtime import Runtime
 from langgraph.types import CachePolicy, Command, Send
-from typing_extensions import TypedDict
 
 from kit import (
     BARE,
@@ -76,18 +75,6 @@ def test_each_call_is_a_task_of_its_own(build, caplog):
     agent.resume()
     assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
     assert agent.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
-
-
-class Tries(TypedDict):
-    """A part of a state."""
-
-    tries: int
-
-
-class Talk(Tries):
-    """A history under another key, and that part."""
-
-    talk: Annotated[list[AnyMessage], add_messages]
 
 
 def test_two_tool_nodes():
@@ -160,15 +147,6 @@ def test_two_nodes_that_lead_to_the_tools_at_once():
     assert agent.desk.did.total() == 0
 
 
-def test_twins_are_two_calls():
-    """Two equal calls of one message, with one id, run once each."""
-    message = calls(MAIL, MAIL)
-    message.tool_calls[1]["id"] = "c1"
-    agent = Agent("recorded", message, recover=False)
-    agent.say("go")
-    assert agent.desk.did.total() == 2
-
-
 class Slow(ToolNode):
     """A subclass that decides how it runs."""
 
@@ -226,13 +204,6 @@ def test_a_warning_names_what_cannot_be_recorded(reason, caplog):
     assert reason in record.getMessage()
     agent.say("go")
     assert agent.desk.did == {"mail al": 1, "mail bob": 1}
-
-
-def by_name(state: Any) -> Any:
-    """A router that also has `Send`s for another node, as in map-reduce."""
-    if state.get("documents"):
-        return [Send("beside", each) for each in state["documents"]]
-    return "tools" if state["messages"][-1].tool_calls else END
 
 
 def whole_state(state: Any) -> Any:

@@ -6,8 +6,6 @@ from langgraph_patch.history.forms.plain import plain_form
 from support.histories import H, ai, result
 from support.portable import check_portable
 
-ID = "abcdefgh1"
-
 
 def ids_of(messages):
     """The ids of all calls."""

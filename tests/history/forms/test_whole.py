@@ -106,16 +106,6 @@ def test_a_whole_message_is_the_same_object(name):
 # --- the traps ----------------------------------------------------------------------------------
 
 
-def test_the_last_message_stays():
-    """A model may be asked to go on with it; a tool of the provider may still run."""
-    for last in (ai(""), claude(THINKING), claude(TEXT, SEARCH), gpt(COMPUTER), gpt(reasoning())):
-        history = [ASK, last]
-        assert repair_refused(history).messages is history
-    assert stored([ASK, claude(SEARCH), ai("", id="a2"), ai("", id="a3")])[1] == claude(
-        started("web_search")
-    )
-
-
 def test_content_is_read_as_well():
     """LangChain's standard blocks: reasoning with a signature, an item id in the extras."""
     v1 = {"output_version": "v1"}
@@ -275,5 +265,3 @@ def test_refused_linear(form, history, refusal):
 
 
 # --- LangChain's v1 content -----------------------------------------------------------------------
-
-NO_TEXT = [{"type": "text", "text": "[no text]"}]

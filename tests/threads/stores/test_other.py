@@ -1,6 +1,7 @@
 """Checkpointers of other packages: an outage ends what was begun, an odd thread does not."""
 
 from contextlib import nullcontext
+from copy import deepcopy
 from json import JSONDecodeError
 
 import pytest
@@ -74,9 +75,10 @@ def filled(make):
 
 def outages(make, act):
     """Let the database go away at each moment of what `act` does; what was done, and the saver."""
+    full = filled(make)
     for left in range(10_000):
-        saver = filled(make)
-        saver.left, done = left, []
+        saver, done = deepcopy(full), []
+        saver.left = left
         try:
             done += act(saver, done)
         except Exception as error:  # noqa: BLE001 - the test looks at it
