@@ -15,6 +15,8 @@ from lunr.stop_word_filter import WORDS as STOP_WORDS
 
 from support.paths import ENVIRONMENT, PAGES, ROOT, SITE
 
+pytestmark = pytest.mark.xdist_group("site")  # it is built once
+
 WORDS = {
     "approval": "approvals/",
     "async": "reference/streaming/",
@@ -97,7 +99,7 @@ POSTED = [
 
 @pytest.fixture(scope="module")
 def search(tmp_path_factory):
-    """Searches the built site: the addresses of the hits, the best first."""
+    """Build the site, strictly, and search it: the addresses of the hits, the best first."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"]
     options = ["--config-file", ROOT / "docs" / "mkdocs.yml", "--site-dir", folder]
