@@ -22,7 +22,6 @@ from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch.cli import main
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.evidence import recover
 from langgraph_patch.threads import open_database, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.read import Selection, selected_addresses
 from langgraph_patch.threads.stores import postgres as store
@@ -33,8 +32,6 @@ from support.servers import PASSWORD
 from support.stored_threads import scanned, stored, thread
 from support.thread_laws import (
     CASES,
-    ODD_CALLS,
-    check_odd_call,
     check_other_writer,
     check_repair,
     check_two_repairs,
@@ -80,13 +77,6 @@ def own(postgres):
 def test_scan_repair_and_undo(case, path, saver):
     """As in SQLite; an undo leaves blobs that nobody reads, since forks may share them."""
     check_repair(path, saver, case)
-
-
-@pytest.mark.parametrize("shape", ODD_CALLS)
-def test_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypatch):
-    """As in SQLite."""
-    monkeypatch.setattr(recover, "_PATIENCE", 0)  # no result is being written
-    check_odd_call(saver, shape, lambda: rows_of(path), "1")
 
 
 @pytest.mark.parametrize("check", [check_other_writer, check_two_repairs])
@@ -502,17 +492,9 @@ def test_what_the_server_has_refused_was_not_written(own, cli):
 
 
 def test_why_a_connection_failed_is_said(postgres, cli, monkeypatch):
-    """In the words of the server, which hold no password."""
+    """In the words of the server; a text of its own may hold the password, and is not printed."""
     here = f"host={postgres.socket}"
     monkeypatch.setenv("PGPASSWORD", MARK)
-    for uri, reason in (
-        (f"postgresql://u:{MARK}@127.0.0.1:1/db", "Connection refused"),
-        (f"postgresql://postgres:{MARK}@/nope?{here}", 'database "nope" does not exist'),
-        (f"postgresql://nobody@/postgres?{here}", 'role "nobody" does not exist'),
-        (f"postgresql://locked@/postgres?{here}", "password authentication failed"),
-    ):
-        code, out, err = cli("scan", uri)
-        assert (code, out, reason in err, MARK in err) == (2, "", True, False), err
     for uri in (f"postgresql://postgres@/{MARK}?{here}", f"postgresql://{MARK}@/postgres?{here}"):
         assert MARK not in cli("scan", uri)[2]
 
@@ -549,9 +531,10 @@ def test_a_bad_uri_is_one_line_without_its_password(postgres, cli, caplog):
     here = f"host={postgres.socket}"
     caplog.set_level(logging.DEBUG)
     for uri, text in (
-        (f"postgresql://u:{MARK}@127.0.0.1:1/db", "the connection failed"),
-        (f"postgresql://postgres:{MARK}@/nope?{here}", "the connection failed"),
-        (f"postgres://locked:{MARK}@/made?{here}", "the connection failed"),
+        (f"postgresql://u:{MARK}@127.0.0.1:1/db", "Connection refused"),
+        (f"postgresql://postgres:{MARK}@/nope?{here}", 'database "nope" does not exist'),
+        (f"postgresql://nobody:{MARK}@/postgres?{here}", 'role "nobody" does not exist'),
+        (f"postgres://locked:{MARK}@/made?{here}", "password authentication failed"),
         (f"postgresql://postgres:{MARK}@/postgres?{here}", 'relation "checkpoints" does not exist'),
         (f"postgresql://postgres:{MARK}@/made?{here}", "holds no checkpoint: there is nothing to"),
         (other, "task_path does not exist"),

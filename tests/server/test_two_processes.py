@@ -218,22 +218,6 @@ def test_jobs_that_delete_checkpoints(postgres, pytestconfig):
 # --- deep agents ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("patch", [True, False])
-def test_a_deep_agent(patch):
-    """Its own tools run once."""
-
-    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-        own = [] if patch else [PatchToolCallsMiddleware(**options)]
-        agent = create_deep_agent(model, tools, middleware=own, checkpointer=saver)
-        return with_patching(agent, **options) if patch else agent
-
-    for scene in (twice, replay):
-        talk = Talk(build)
-        talk.say("pay")
-        scene(talk)
-        assert (talk.bank.paid, talk.read) == ([5], "paid 5: yes")
-
-
 def test_a_subagent():
     """The call of the subagent is named, and so is the tool of the subagent by its middleware."""
     task = {"description": "pay", "subagent_type": "payer"}
