@@ -45,26 +45,32 @@ def database(request, tmp_path):
 # --- an incident -----------------------------------------------------------------------------
 
 
-def test_an_incident_without_any_code_of_the_application(database):
-    """200 threads: scan, dry run, repair, undo, repair; all go on, pauses take their answers."""
+def test_an_incident_without_any_code_of_the_application(database, pytestconfig):
+    """Scan, dry run, repair, undo, repair; all threads go on, pauses take their answers.
+
+    With `--long`, of 200 threads.
+    """
+    each, paused, healthy = (10, 7, 133) if pytestconfig.getoption("--long") else (2, 2, 6)
+    damaged = len(BROKEN) * each
     with open_saver(database) as saver:
         saver.setup()
-        agents = make_incident(saver)
+        agents = make_incident(saver, each=each, paused=paused, healthy=healthy)
         before = rows_of(database)
         code, [*found, totals], _ = run(database, "scan", "--json")
         counted = totals["totals"]
-        assert (code, len(found)) == (1, 67)
+        assert (code, len(found)) == (1, damaged + paused)
         assert [counted[each] for each in ("histories", "damaged", "paused", "healthy")] == [
-            *(200, 60, 7, 133)
+            *(len(agents), damaged, paused, healthy)
         ]
         code, planned, _ = run(database, "repair", "--all", "--json", "--min-age", "0")
-        assert (code, Counter(each["outcome"] for each in planned)["planned"]) == (1, 60)
+        assert (code, Counter(e["outcome"] for e in planned)["planned"]) == (1, damaged)
         assert rows_of(database) == before
         code, done, _ = run(database, *REPAIR)
-        assert (code, Counter(e["outcome"] for e in done)) == (0, {"repaired": 60, "paused": 7})
+        outcomes = Counter(e["outcome"] for e in done)
+        assert (code, outcomes) == (0, {"repaired": damaged, "paused": paused})
         assert run(database, "scan", "--json")[0] == 0
         code, undone, err = run(database, "undo", "--all", *APPLY)
-        assert (code, len(undone), "60 undone" in err) == (0, 60, True)
+        assert (code, len(undone), f"{damaged} undone" in err) == (0, damaged, True)
         assert rows_of(database) == before
         assert run(database, *REPAIR)[0] == 0
         for name in agents:
@@ -107,12 +113,12 @@ def test_ctrl_c_at_any_moment(database, pytestconfig):
     """The thread at hand is done, the code is 130, and the same command goes on."""
     with open_saver(database) as saver:
         saver.setup()
-        agents = make_incident(saver, each=4, paused=2, healthy=6)
+        agents = make_incident(saver, each=3, paused=1, healthy=2)
     began = time.monotonic()
     run(database, *REPAIR)
     whole = time.monotonic() - began
     run(database, "undo", "--all", *APPLY)
-    parts = 20 if pytestconfig.getoption("--long") else 6
+    parts = 20 if pytestconfig.getoption("--long") else 4
     moments = (whole * part / parts for part in range(1, parts))
     assert 130 in [check_ctrl_c(database, moment, agents) for moment in moments]
 
@@ -171,11 +177,11 @@ def test_connections_that_are_cut(postgres, pytestconfig):
             whole, last = told(code, done), proxy.seen
             found = Counter()
             moments = range(last - 50, last)
-            for third in range(3):  # few moments are between a write and its answer
+            for part in range(7):  # few moments are between a write and its answer
                 is_enough = command is scan or (ends | found)["written and named"]
-                if third and is_enough and not pytestconfig.getoption("--long"):
+                if part and is_enough and not pytestconfig.getoption("--long"):
                     break
-                for moment in moments[third::3]:
+                for moment in moments[part::7]:
                     if command is not scan:
                         run(database, *begin)
                     found[check_cut(proxy, uri, database, command, moment, whole=whole)] += 1

@@ -1,6 +1,7 @@
 """What users get: what is built, what an import loads, what a type checker finds."""
 
 import importlib.metadata
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,8 @@ import zipfile
 import pytest
 from packaging.metadata import parse_email
 
-from support.paths import ENVIRONMENT, ROOT, TESTS
+import langgraph_patch
+from support.paths import ENVIRONMENT, PAGES, ROOT, TESTS
 
 pytestmark = pytest.mark.xdist_group("package")  # it is built once
 
@@ -159,16 +161,41 @@ def test_a_missing_extra_is_an_error_that_names_it():
 # --- the types in the installed package ---------------------------------------------------
 
 WRONG = "from langgraph_patch import patch_messages\nx: int = patch_messages([])\n"
+PAGES_OPTIONS = "# mypy: allow-redefinition, allow-untyped-defs, allow-untyped-calls\n"
+CONFIG = """\
+[mypy]
+strict = True
+warn_unreachable = True
+[mypy-anthropic.*,fastapi.*,google.*,langchain_anthropic.*,langchain_google_genai.*]
+follow_imports = skip
+[mypy-langchain_openai.*,openai.*]
+follow_imports = skip
+"""
+"""As ours, so that what `mypy` has read is not read again; some pages import what is large."""
+BLOCK = re.compile(r'^```python(?: title="([\w.]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+OURS = {*langgraph_patch.__all__, "placeholder", "reconcile", "on_patch", "messages_key"}
 
 
-def test_a_strict_type_checker_reads_the_package(tmp_path):
-    """It accepts what is promised, and refuses what is not: nothing is Any."""
-    promised, wrong = tmp_path / "promised.py", tmp_path / "wrong.py"  # no source beside them
-    promised.write_text((TESTS / "support" / "typed_user.py").read_text("utf-8"))
-    wrong.write_text(WRONG)
-    options = ["--strict", "--warn-unreachable"]  # as ours: what `mypy` has read is not read again
-    options += ["--config-file=", f"--cache-dir={ROOT / '.mypy_cache'}"]
-    ran = run("-m", "mypy", *options, promised, wrong, folder=tmp_path)
-    found, total = ran.stdout.splitlines()
-    assert found.startswith("wrong.py:2: error: Incompatible types in assignment (expression has")
-    assert total == "Found 1 error in 1 file (checked 2 source files)"
+def test_a_strict_type_checker_reads_the_package_and_the_pages(tmp_path):
+    """It accepts what is promised, and refuses what is not: nothing is Any.
+
+    No error in the code of a page names anything of this package: what mypy says of LangGraph's
+    own is LangGraph's.
+    """
+    user = (TESTS / "support" / "typed_user.py").read_text("utf-8")
+    texts = {"promised.py": user, "wrong.py": WRONG}  # no source of the package beside them
+    for name, page in {**PAGES, "README": ROOT / "README.md"}.items():
+        for title, text in BLOCK.findall(page.read_text("utf-8")):
+            file = f"page_{re.sub(r'[^a-z]', '_', f'{name}_{title}')}.py"
+            texts[file] = texts.get(file, PAGES_OPTIONS) + text
+    for file, text in {**texts, "mypy.ini": CONFIG}.items():
+        (tmp_path / file).write_text(text)
+    cache = f"--cache-dir={ROOT / '.mypy_cache'}"
+    ran = run("-m", "mypy", "--config-file=mypy.ini", cache, *texts, folder=tmp_path)
+    errors = [line for line in ran.stdout.splitlines() if ": error:" in line]
+    found = [line for line in errors if not line.startswith("page_")]
+    assert len(found) == 1, ran.stdout + ran.stderr
+    assert found[0].startswith("wrong.py:2: error: Incompatible types in assignment (expression")
+    of_pages = [line for line in errors if line.startswith("page_")]
+    assert [line for line in of_pages if OURS.intersection(re.findall(r"\w+", line))] == []
+    assert ran.stdout.splitlines()[-1].endswith(f"(checked {len(texts)} source files)")

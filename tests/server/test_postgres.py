@@ -22,19 +22,16 @@ from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch.cli import main
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.evidence import recover
 from langgraph_patch.threads import open_database, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.selection import Selection, selected_addresses
 from langgraph_patch.threads.stores import postgres as store
 from langgraph_patch.threads.stores import tables
-from support.databases import POSTGRES_TABLES, every_row, execute, open_saver, rows_of
+from support.databases import POSTGRES_TABLES, copy_thread, every_row, execute, open_saver, rows_of
 from support.placeholder_texts import WAITED
 from support.servers import PASSWORD
 from support.stored_threads import scanned, stored, thread
 from support.thread_laws import (
     CASES,
-    ODD_CALLS,
-    check_odd_call,
     check_other_writer,
     check_repair,
     check_two_repairs,
@@ -80,13 +77,6 @@ def own(postgres):
 def test_scan_repair_and_undo(case, path, saver):
     """As in SQLite; an undo leaves blobs that nobody reads, since forks may share them."""
     check_repair(path, saver, case)
-
-
-@pytest.mark.parametrize("shape", ODD_CALLS)
-def test_calls_that_are_incomplete_or_not_listed(shape, path, saver, monkeypatch):
-    """As in SQLite."""
-    monkeypatch.setattr(recover, "_PATIENCE", 0)  # no result is being written
-    check_odd_call(saver, shape, lambda: rows_of(path), "1")
 
 
 @pytest.mark.parametrize("check", [check_other_writer, check_two_repairs])
@@ -331,14 +321,13 @@ def test_checkpoints_that_are_read_at_once_are_those_of_the_saver(opened, path, 
             assert found[address](own) == own.get_tuple(address.config)
 
 
-@pytest.mark.parametrize("most", [1, 5_000, 64_000_000])
-def test_few_large_checkpoints_are_held_at_once(most, path, saver, monkeypatch):
+def test_few_large_checkpoints_are_held_at_once(path, saver, monkeypatch):
     """At most so many bytes, and one; the reports are the same. Smaller batches follow."""
-    for number in range(30):
-        stored("abandoned", saver=saver, thread_id=f"t{number:02}")
-    whole, asked, kept = [str(report) for report in scan_threads(saver)], [], []
-    monkeypatch.setattr(storage, "_HELD", most)
-    read = storage.newest_of_postgres
+    stored("abandoned", saver=saver, thread_id="t")
+    for number in range(29):
+        copy_thread(saver, "t", f"t{number:02}")
+    whole, read = [str(report) for report in scan_threads(saver)], storage.newest_of_postgres
+    asked, kept = [], []
 
     def noted(own, addresses):
         found = read(own, addresses)
@@ -347,11 +336,15 @@ def test_few_large_checkpoints_are_held_at_once(most, path, saver, monkeypatch):
         return found
 
     monkeypatch.setattr(storage, "newest_of_postgres", noted)
-    assert [str(report) for report in scan_threads(saver)] == whole
-    assert all(sum(sizes) <= most or len(sizes) == 1 for sizes in kept)
-    assert asked[0] == 30 or asked[1] < 30
-    assert (sum(map(len, kept)) == 30) == (most > 5_000)
-    assert min(min(sizes) for sizes in kept) > 500
+    for most in (1, 5_000, 64_000_000):
+        asked.clear()
+        kept.clear()
+        monkeypatch.setattr(storage, "_HELD", most)
+        assert [str(report) for report in scan_threads(saver)] == whole
+        assert all(sum(sizes) <= most or len(sizes) == 1 for sizes in kept)
+        assert asked[0] == 30 or asked[1] < 30
+        assert (sum(map(len, kept)) == 30) == (most > 5_000)
+        assert min(min(sizes) for sizes in kept) > 500
 
 
 @pytest.mark.parametrize("detail", ["SELECT_SQL", "_load_checkpoint_tuple"])
@@ -499,17 +492,9 @@ def test_what_the_server_has_refused_was_not_written(own, cli):
 
 
 def test_why_a_connection_failed_is_said(postgres, cli, monkeypatch):
-    """In the words of the server, which hold no password."""
+    """In the words of the server; a text of its own may hold the password, and is not printed."""
     here = f"host={postgres.socket}"
     monkeypatch.setenv("PGPASSWORD", MARK)
-    for uri, reason in (
-        (f"postgresql://u:{MARK}@127.0.0.1:1/db", "Connection refused"),
-        (f"postgresql://postgres:{MARK}@/nope?{here}", 'database "nope" does not exist'),
-        (f"postgresql://nobody@/postgres?{here}", 'role "nobody" does not exist'),
-        (f"postgresql://locked@/postgres?{here}", "password authentication failed"),
-    ):
-        code, out, err = cli("scan", uri)
-        assert (code, out, reason in err, MARK in err) == (2, "", True, False), err
     for uri in (f"postgresql://postgres@/{MARK}?{here}", f"postgresql://{MARK}@/postgres?{here}"):
         assert MARK not in cli("scan", uri)[2]
 
@@ -546,9 +531,10 @@ def test_a_bad_uri_is_one_line_without_its_password(postgres, cli, caplog):
     here = f"host={postgres.socket}"
     caplog.set_level(logging.DEBUG)
     for uri, text in (
-        (f"postgresql://u:{MARK}@127.0.0.1:1/db", "the connection failed"),
-        (f"postgresql://postgres:{MARK}@/nope?{here}", "the connection failed"),
-        (f"postgres://locked:{MARK}@/made?{here}", "the connection failed"),
+        (f"postgresql://u:{MARK}@127.0.0.1:1/db", "Connection refused"),
+        (f"postgresql://postgres:{MARK}@/nope?{here}", 'database "nope" does not exist'),
+        (f"postgresql://nobody:{MARK}@/postgres?{here}", 'role "nobody" does not exist'),
+        (f"postgres://locked:{MARK}@/made?{here}", "password authentication failed"),
         (f"postgresql://postgres:{MARK}@/postgres?{here}", 'relation "checkpoints" does not exist'),
         (f"postgresql://postgres:{MARK}@/made?{here}", "holds no checkpoint: there is nothing to"),
         (other, "task_path does not exist"),

@@ -71,6 +71,7 @@ ROLES = {
     "search": claude(SEARCH, FOUND),
     "system": SystemMessage("Be brief."),
 }
+NO_ID = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": None, "type": "tool_call"}])
 OF_REQUESTS = [
     ("Anthropic", [SystemMessage("A."), ASK, ROLES["system"]]),
     ("Anthropic", [ASK, ROLES["function"]]),
@@ -79,25 +80,25 @@ OF_REQUESTS = [
     ("Mistral", [ASK, ROLES["function"]]),
     ("Bedrock", [ASK, ROLES["function"]]),
     ("Bedrock", [ASK, ROLES["search"]]),
+    ("Bedrock", [ASK, NO_ID]),
 ]
 
 
-@pytest.mark.parametrize(("name", "history"), OF_REQUESTS)
-@pytest.mark.parametrize("way", ["invoke", "stream", "ainvoke"])
+@pytest.mark.parametrize(
+    ("name", "history", "way"),
+    [(*each, ("invoke", "stream", "ainvoke")[n % 3]) for n, each in enumerate(OF_REQUESTS)],
+)
 def test_an_error_while_the_request_is_made(name, history, way):
-    """The integration raises a `ValueError` or a `KeyError`, and nothing is sent."""
-    error = error_of(INTEGRATIONS[name].new_model(NOWHERE), way, history)
-    assert isinstance(error, ValueError | KeyError | TypeError)
-    assert is_refusal(error)
+    """The integration raises a `ValueError` or a `KeyError`, and nothing is sent.
 
-
-def test_a_request_that_botocore_refuses():
-    """It has the error's type, and comes before anything is sent."""
-    calls: Any = [{"name": "f", "args": {}, "id": None}]
+    That of botocore has a type of its own.
+    """
     tool = {"name": "f", "description": "f", "input_schema": {"type": "object"}}
-    model = INTEGRATIONS["Bedrock"].new_model(NOWHERE).bind_tools([tool])
-    error = error_of(model, "invoke", [ASK, AIMessage("", tool_calls=calls)])
-    assert type(error).__name__ == "ParamValidationError"
+    model = INTEGRATIONS[name].new_model(NOWHERE).bind_tools([tool])
+    error = error_of(model, way, history)
+    is_of_botocore = history[-1] is NO_ID
+    assert is_of_botocore or isinstance(error, ValueError | KeyError | TypeError)
+    assert (type(error).__name__ == "ParamValidationError") is is_of_botocore
     assert is_refusal(error)
 
 
@@ -162,8 +163,9 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("way", ["stream", "astream"])
+@pytest.mark.parametrize(
+    ("name", "way"), [(name, ["stream", "astream"][n % 2]) for n, name in enumerate(NAMES)]
+)
 def test_a_picture_is_left_out_where_the_provider_says_so(name, way):
     """By the real SDKs: the second request has a text in its place, and is answered."""
     refused = Answer(400, SENTENCES.get(name, "You uploaded an unsupported image."))

@@ -10,9 +10,12 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START
 
+from asked_table import SERVERS
+from asked_table import turns as turns_of_server
 from bound_table import CASES, turns
 from kit import Desk
 from langgraph_patch import with_patching
+from support import asked
 from support.provider_server import INTEGRATIONS, TURNS, WORDS, ProviderServer
 from support.refused import (
     CLAUDE,
@@ -44,28 +47,48 @@ DEAD = {
 """How many of the states each wire refuses in the bare graph."""
 
 
+PATCHED = [place for place in PLACES if place != "bare"]
+
+
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("place", PLACES)
-def test_every_state_on_every_wire(place, wire):
+def test_every_state_on_every_wire(wire, pytestconfig):
     """Refused in the bare graph in every turn, answered with at most two further requests here.
 
     What can be stored is stored, so that the second turn needs one request; but on a wire that
-    refuses the form of another provider as well. `patch_model` has no state to write.
+    refuses the form of another provider as well. `patch_model` has no state to write. Each state
+    is in another place; with `--long`, in all.
     """
-    states = {**STATES, **FOREIGN}
-    found = {
-        name: in_three_turns(place, partial(reason, wire), history)
-        for name, (history, _) in states.items()
-    }
-    healthy = [name for name, counts in found.items() if counts == [1, 1, 1]]
-    refused = [name for name in found if name not in healthy]
+    states, rule = {**STATES, **FOREIGN}, partial(reason, wire)
+    refused = set()
+    for number, (name, (history, _)) in enumerate(states.items(), WIRES.index(wire)):
+        bare = in_three_turns("bare", rule, history)
+        is_whole = pytestconfig.getoption("--long")
+        for place in PATCHED if is_whole else [PATCHED[number % len(PATCHED)]]:
+            found = in_three_turns(place, rule, history)
+            if bare == [1, 1, 1]:
+                assert found == bare, (name, place)
+                continue
+            assert bare == [0, 0, 0], name
+            refused.add(name)
+            stored = [] if place == "patch_model" else [[2, 1, 1], [3, 2, 2]]
+            assert found in [*stored, [2, 2, 2], [3, 3, 3]], (name, place)
     assert len(refused) == DEAD[wire]
-    if place == "bare":
-        assert {tuple(found[name]) for name in refused} == ({(0, 0, 0)} if refused else set())
-        return
-    counts = {tuple(found[name]) for name in refused}
-    stored = set() if place == "patch_model" else {(2, 1, 1), (3, 2, 2)}
-    assert counts <= {*stored, (2, 2, 2), (3, 3, 3)}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_picture_an_order_or_an_end_that_a_server_refuses(server, pytestconfig):
+    """A thread lives from its first turn on; with a picture in the newest message from the next.
+
+    Each place does the same: each state is in a second one; with `--long`, in all.
+    """
+    first, *others = PATCHED
+    for number, state in enumerate(asked.STATES, [*SERVERS].index(server)):
+        places = others if pytestconfig.getoption("--long") else [others[number % len(others)]]
+        expected = turns_of_server(first, server, state)
+        assert 0 not in expected[1:]
+        assert expected[0] or state == "a picture in the newest message"
+        for place in places:
+            assert turns_of_server(place, server, state) == expected, (state, place)
 
 
 # --- a thread that changes its model --------------------------------------------------------------
@@ -97,8 +120,9 @@ def calling_answer(wire: str, number: int) -> AIMessage:
     return AIMessage(contents[wire], tool_calls=[call], response_metadata=providers[wire])
 
 
-@pytest.mark.parametrize("place", [place for place in PLACES if place != "bare"])
-@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
+@pytest.mark.parametrize(
+    ("place", "way"), [(place, ["invoke", "ainvoke"][n % 2]) for n, place in enumerate(PATCHED)]
+)
 def test_a_thread_that_changes_its_model_in_each_turn(place, way):
     """Six providers with reasoning, tools of their own and calls, one after the other, twice."""
     saver = InMemorySaver()
@@ -162,8 +186,9 @@ Bedrock's integration raises a `KeyError` before it sends the first one.
 """
 
 
-@pytest.mark.parametrize("way", ["stream", "astream", "events"])
-@pytest.mark.parametrize("name", OVER_HTTP)
+@pytest.mark.parametrize(
+    ("name", "way"), [*zip(OVER_HTTP, ["stream", "astream", "events"] * 2, strict=True)]
+)
 def test_a_client_of_a_provider_is_asked_again(name, way):
     """The real integration, refused with status 400 over HTTP, and then answered."""
     state, count = OVER_HTTP[name]

@@ -5,7 +5,9 @@ import json
 import os
 import re
 import socket
+import subprocess
 import sys
+import time
 
 import httpx
 import pytest
@@ -22,8 +24,9 @@ SECONDS = 60
 class Service:
     """A running service: what it is asked, and what it answers."""
 
-    def __init__(self, client, folder, database):
-        self.client, self.database, self.ledger = client, database, folder / "ledger"
+    def __init__(self, client, ledger, database):
+        self.client, self.database, self.ledger = client, database, ledger
+        self.before = len(ledger.read_text())
 
     async def post(self, path, **body):
         """The events of one request: name and text."""
@@ -44,41 +47,49 @@ class Service:
         return [m.text for m in found["channel_values"]["messages"] if m.type == "tool"]
 
     def payments(self):
-        """What was paid, whatever LangGraph knows of it."""
-        return re.findall(r"^wired \d+$", self.ledger.read_text(), re.MULTILINE)
+        """What was paid since the test began, whatever LangGraph knows of it."""
+        return re.findall(r"^wired \d+$", self.ledger.read_text()[self.before :], re.MULTILINE)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-async def service(request, tmp_path):
-    """The service in two worker processes, with each kind of database."""
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def running(request, tmp_path_factory):
+    """The address, the ledger and the database of a service in two worker processes."""
+    folder = tmp_path_factory.mktemp("service")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     paths = (str(ROOT / "examples"), ENVIRONMENT["PYTHONPATH"])
     environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths), "BANK_SECONDS": "2"}
-    database = str(tmp_path / "chat.sqlite")
+    database = str(folder / "chat.sqlite")
     if request.param == "postgres":
         database = environment["DATABASE_URI"] = request.getfixturevalue("postgres").make()
     command = [sys.executable, "-m", "uvicorn", "web_service.app:app", "--workers=2"]
     command.append(f"--port={port}")
-    with (tmp_path / "ledger").open("w") as ledger:
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=tmp_path, env=environment, stdout=ledger, stderr=ledger
+    with (folder / "ledger").open("w") as ledger:
+        process = subprocess.Popen(  # noqa: S603 - our own code
+            command, cwd=folder, env=environment, stdout=ledger, stderr=ledger
         )
-    base = f"http://127.0.0.1:{port}"
+    base, until = f"http://127.0.0.1:{port}", time.monotonic() + SECONDS
     try:
-        async with httpx.AsyncClient(base_url=base, timeout=SECONDS) as client:
-            async with asyncio.timeout(SECONDS):
-                while True:
-                    try:
-                        assert "<form>" in (await client.get("/")).text
-                        break
-                    except httpx.ConnectError:
-                        await asyncio.sleep(0.1)
-            yield Service(client, tmp_path, database)
+        while True:
+            try:
+                assert "<form>" in httpx.get(base).text
+                break
+            except httpx.ConnectError:
+                assert time.monotonic() < until
+                time.sleep(0.1)
+        yield base, folder / "ledger", database
     finally:
         process.terminate()
-        await process.wait()
+        process.wait()
+
+
+@pytest.fixture
+async def service(running):
+    """The service, and a client of it."""
+    base, ledger, database = running
+    async with httpx.AsyncClient(base_url=base, timeout=SECONDS) as client:
+        yield Service(client, ledger, database)
 
 
 async def test_a_message_instead_of_the_answer(service):
@@ -100,25 +111,25 @@ async def test_a_message_instead_of_the_answer(service):
 
 async def test_two_tabs(service):
     """Both answer one question at once: the money is wired once, and one tab is told why not."""
-    await service.post("threads/1", text=REQUEST)
-    answer = {"id": await service.question("1"), "text": "yes"}
-    tabs = [service.post("threads/1", **answer) for _ in range(2)]
+    await service.post("threads/2", text=REQUEST)
+    answer = {"id": await service.question("2"), "text": "yes"}
+    tabs = [service.post("threads/2", **answer) for _ in range(2)]
     kinds = [kind for events in await asyncio.gather(*tabs) for kind, _ in events]
     assert sorted(kinds) == ["answer", "error"]
     assert service.payments() == ["wired 100"]
-    assert service.results("1") == ["sent to bob", "wired 100"]
+    assert service.results("2") == ["sent to bob", "wired 100"]
 
 
 async def test_a_client_that_leaves(service):
     """The run is cancelled in the tool; the next message is answered, and no tool runs again."""
-    await service.post("threads/1", text=REQUEST)
-    answer = {"id": await service.question("1"), "text": "yes"}
+    await service.post("threads/3", text=REQUEST)
+    answer = {"id": await service.question("3"), "text": "yes"}
     with pytest.raises(httpx.ReadTimeout):
-        await service.client.post("threads/1", json=answer, timeout=1)
+        await service.client.post("threads/3", json=answer, timeout=1)
     await asyncio.sleep(1)
-    events = await service.post("threads/1", text="Are you there?")
+    events = await service.post("threads/3", text="Are you there?")
     assert events == [("answer", "I have read: Are you there?")]
-    mail, wire = service.results("1")
+    mail, wire = service.results("3")
     assert mail == "sent to bob"
     assert "a cancellation was recorded" in wire
     await asyncio.sleep(2)

@@ -220,25 +220,6 @@ def with_odd_call(shape: str, saver: Any, thread_id: str) -> Agent:
     return write(made, [message, HumanMessage("and?", id="h2")], "model")
 
 
-def check_odd_call(saver: Any, shape: str, rows: Any, thread_id: str) -> None:
-    """Found, repaired, undone where that is possible, repaired again, and alive."""
-    made = with_odd_call(shape, saver, thread_id)
-    before = rows()
-    [report] = scan_threads(saver, thread_ids=[thread_id])
-    check_same_judgement(saver, report)
-    assert report.patch
-    repair = repair_thread(saver, made.config, **NOW)
-    assert (repair.outcome, repair.reason) == ("repaired", None)
-    assert scanned(saver, thread_ids=[thread_id]) == [(thread_id, "healthy")]
-    assert validate_messages(made.history) == []
-    if before is not None:
-        assert undo_repair(saver, made.config) == repair.before
-        assert rows() == before
-        assert repair_thread(saver, made.config, **NOW).after == repair.after
-    made.say("next")
-    assert "ai: mail, wire" in lines(made.history)  # what its script says
-
-
 # --- an incident: many threads, broken in several ways, among healthy and paused ones -------------
 
 BROKEN = {
