@@ -20,100 +20,8 @@ from support.paths import PAGES, ROOT, SITE, run_block, run_page
 ELSEWHERE = {"how-to/databases", "how-to/wrap-an-agent"}
 """Pages that need a server or another package: `tests/server` runs them."""
 
-SENTENCES = (
-    "An assistant message with 'tool_calls' must be followed by tool messages responding to each",
-    "The following tool_call_ids did not have response messages",
-    "insufficient tool messages following tool_calls message",
-    "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'",
-    "not found in 'tool_calls' of previous message",
-    "No tool output found for function call",
-    "No tool call found for function call output",
-    "No call message found for",
-    "`tool_use` ids were found without `tool_result` blocks immediately after",
-    "unexpected `tool_use_id` found in `tool_result` blocks",
-    "Each `tool_result` block must have a corresponding `tool_use` block in the previous message",
-    "`tool_use` ids must be unique",
-    "Did not find 1 `tool_result` block(s) at the beginning of this message",
-    "number of function response parts is equal to the number of function call parts",
-    "function call turn comes immediately after a user turn or after a function response turn",
-    "function response turn comes immediately after a function call turn",
-    "Expected toolResult blocks at messages.2.content for the following Ids",
-    "exceeds the number of toolUse blocks of previous turn",
-    "A conversation must alternate between user and assistant roles",
-    "Conversation blocks and tool result blocks cannot be provided in the same turn",
-    "roles must alternate",
-    "Not the same number of function calls and responses",
-    "Unexpected role 'user' after role 'tool'",
-    "Unexpected role 'tool' after role 'user'",
-    "do not have a corresponding ToolMessage",
-    "Every tool call (LLM requesting to call a tool) in the message history MUST have a",
-    "INVALID_CHAT_HISTORY",
-    "must have either content or tool_calls",
-    "must not be empty",
-    "text content blocks must contain non-whitespace text",
-    "Invalid `signature` in `thinking` block. The block is bound to a different conversation",
-    "thinking.signature: Field required",
-    "The final block in an assistant message cannot be `thinking`",
-    "was found without a corresponding `web_search_tool_result` block",
-    "was provided without its required 'reasoning' item",
-    "was provided without its required following item",
-    "Duplicate item found with id",
-    "Expected `thinking` or `redacted_thinking`",
-    "does not support assistant message prefill",
-    "The reasoning_content in the thinking mode must be passed back",
-    "Could not process image",
-    "cache_control",
-    "context_length_exceeded",
-    "messages with role 'tool' must have a 'tool_call_id'",
-    "Too many `tool_result` blocks found: 2, expected 1",
-    "tool result's tool id(call_function_...) not found (2013)",
-    "tool call and result not match (2013)",
-    "tool call id is invalid (2013)",
-    "invalid function arguments json string, tool_call_id: call_... (2013)",
-    "all messages must have non-empty content except for the optional final assistant message",
-    "contents.parts must not be empty",
-    "thinking is enabled but reasoning_content is missing in assistant tool call message at index",
-    "Function call is missing a thought_signature in functionCall parts",
-    "The toolConfig field must be defined when using toolUse and toolResult content blocks",
-    "does not match number of hanging tool calls",
-    "When there are multiple pending interrupts, you must specify the interrupt id when resuming",
-    "UnknownInterruptError",
-    "Unknown or already-consumed interrupt",
-    "Ambiguous update, specify as_node",
-    "Subgraph tools not found",
-    "Message ID not found in history",
-    "Tool call id was call_... but must be a-z, A-Z, 0-9, with a length of 9.",
-    "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
-    "tool_calls[0].id': string too long. Expected a string with maximum length 40",
-    "call_id': string too long. Expected a string with maximum length 64",
-    "tool_use.name: String should have at least 1 character",
-    "tool_calls[0].function.name': empty string. Expected a string with minimum length 1",
-    "Invalid value for 'content': expected a string, got null.",
-    "tool_use.input: Input should be a valid dictionary",
-    "tool_calls': empty array. Expected an array with minimum length 1",
-    "cannot specify message if the last entry in chat history contains tool results",
-    "cannot specify both message and tool_results in multistep mode",
-    "all elements in history must have a message",
-    "Recursion limit of 25 reached without hitting a stop condition.",
-    "Thread is already running a task. Wait for it to finish or choose a different multitask",
-    "Tool result is missing for tool call",
-)
-"""What providers, LangGraph and clients say of a history, an answer or a state."""
-
-VARIANTS = (
-    'An assistant message with "tool_calls" must be followed by tool messages responding to each',
-    'messages with role "tool" must be a response to a preceeding message with "tool_calls"',
-    "must be a response to a preceding message with 'tool_calls'",
-    "tool_use ids were found without tool_result blocks immediately after",
-    "unexpected tool_use_id found in tool_result blocks",
-    "max_tokens",
-    "call_id': empty string. Expected a string with minimum length 1",
-    "Empty tool_calls is not supported in message",
-    "GRAPH_RECURSION_LIMIT",
-    "AI_MissingToolResultsError",
-    "Tool results are missing for tool calls",
-)
-"""Other forms of them: below the heading of the usual form, or of what causes it."""
+POSTED = tomllib.loads(Path(__file__).with_name("posted.toml").read_text("utf-8"))
+"""What people paste of an error: what is a heading of the page, and what is below one."""
 
 FORMS = (
     *(("failed", None), ("failed", "timeout"), ("awaiting_input", None), ("not_started", None)),
@@ -226,8 +134,10 @@ def test_an_error_that_is_pasted_is_found():
     """Each text is a heading of its own, so that a search finds it first; variants are below."""
     page = PAGES["errors"].read_text("utf-8")
     headings = [line for line in page.splitlines() if line.startswith("###")]
-    assert [each for each in SENTENCES if not any(each in heading for heading in headings)] == []
-    assert [each for each in VARIANTS if each not in page] == []
+    assert [
+        each for each in POSTED["headings"] if not any(each in heading for heading in headings)
+    ] == []
+    assert [each for each in POSTED["variants"] if each not in page] == []
 
 
 def test_the_remedy_is_above_the_errors():
