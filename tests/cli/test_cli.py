@@ -11,15 +11,16 @@ from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import BaseModel
 
 from kit import calls
-from langgraph_patch import threads
+from langgraph_patch import patch_messages, threads
 from langgraph_patch.cli import commands, main, output
-from langgraph_patch.cli.output import Counts, next_command
+from langgraph_patch.cli.output import Counts, next_command, summary
+from langgraph_patch.history.findings import Finding
 from langgraph_patch.threads import ThreadReport, open_database, repair_thread, scan_threads
 from langgraph_patch.threads.scan import scan_selected
 from support.databases import execute, rows_of
@@ -202,6 +203,32 @@ def test_no_password_is_printed(cli, path, monkeypatch):
     monkeypatch.setenv("THREADS", path)
     code, out, err = cli("scan", "env:THREADS")
     assert (code, ids_in(out), path in err) == (1, ["broken", "paused"], False)
+
+
+def test_the_totals_of_a_scan_by_cause():
+    """A thread counts once for each kind of change."""
+
+    def found_in(*reports):
+        found = Counts()
+        for report in reports:
+            found.add(report)
+        return summary(found)
+
+    def damaged(*history, **options):
+        return ThreadReport("1", "", "damaged", patch=patch_messages(history, **options))
+
+    call = [calls(("t", {}), id="a"), HumanMessage("x")]
+    result = patch_messages(call).messages[1]
+    failed = damaged(*call, evidence={(0, 0): Finding("failed")})
+    dead = (damaged(*call), damaged(*call), failed, damaged(AIMessage("x"), result))
+    pauses = [ThreadReport("1", "", "paused", messages=3, age=age) for age in (259200.0, 5.0)]
+    assert found_in(*dead, damaged(*call, result), *pauses) == (
+        "5 of 7 histories are damaged: 1 failed, 2 unknown, 1 with orphaned results; 2 wait for "
+        "a human, the oldest for 3 days."
+    )
+    sub = ThreadReport("1", "sub", "unreadable")
+    assert found_in(sub, sub) == "0 of 2 histories are damaged; 2 unreadable."
+    assert found_in() == ""
 
 
 # --- scan --------------------------------------------------------------------------------

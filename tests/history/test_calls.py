@@ -1,7 +1,8 @@
 """Where an `AIMessage` can carry a call, what is read of it, and that it is written everywhere."""
 
-from langchain_core.messages import AIMessage, FunctionMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage
 
+from langgraph_patch import patch_messages
 from langgraph_patch.history.calls import STOPPED, read_calls
 from support.histories import (
     H,
@@ -124,3 +125,16 @@ def test_a_block_is_sent_with_its_arguments_as_a_dict():
         (READ["stream"][0], {**STREAMED, "input": A}, made("c1")),
     ):
         assert repaired([message]) == [ai(("t", "c1", block["input"]), content=[block]), answer]
+
+
+def test_a_chunk_says_the_same_in_its_pieces():
+    """As LangChain writes them, whatever the arguments hold."""
+    odd = call_of("t", "c1", {"a": {1, 2}})
+    stored = with_field(AIMessageChunk(content="", id="a1"), tool_calls=[odd])
+    stored = with_field(stored, invalid_tool_calls=[invalid_of("{", "c2")])
+    found = patch_messages([stored]).messages[0]
+    assert [(p["id"], p["args"]) for p in found.tool_call_chunks] == [
+        ("c1", '{"a": "{1, 2}"}'),
+        ("c2", "{}"),
+    ]
+    assert found.tool_calls[0] is odd

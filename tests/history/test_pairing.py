@@ -169,3 +169,14 @@ def test_answered_calls_are_left_alone():
     assert is_quiet(history)
     assert repaired([*history, ai("c3")]) == [*history, ai("c3"), made("c3")]
     assert is_quiet([A, named("r", "alias"), X])
+
+
+def test_a_result_is_not_that_of_a_call_which_cannot_be_run():
+    """Two calls with one id and tool, of which one was cut off: the other one has run."""
+    cut = {"name": "f", "args": '{"n": 1', "id": "c1", "error": "cut", "type": "invalid_tool_call"}
+    whole = {"name": "f", "args": {"n": 2}, "id": "c1"}
+    message = AIMessage("", tool_calls=[whole], invalid_tool_calls=[cut])
+    result = ToolMessage("did 2", name="f", tool_call_id="c1")
+    patch = patch_messages([message, result])
+    assert [change.kind for change in patch.changes] == ["promoted", "inserted"]
+    assert patch.messages[1] is result
