@@ -761,11 +761,17 @@ def test_the_hooks_of_langchain_behind_a_model():
 
 def test_what_is_read_of_a_tool_node():
     """The key of its history, its wrappers, and the form of a call with a state."""
-    keys = [graphs.tool_messages_key(ToolNode([], **each)) for each in ({}, {"messages_key": "it"})]
+    keys = [
+        graphs.Tools(ToolNode([], **each)).messages_key for each in ({}, {"messages_key": "it"})
+    ]
     assert keys == ["messages", "it"]
     wrap = lambda request, execute: execute(request)
     made = ({}, {"wrap_tool_call": wrap}, {"awrap_tool_call": wrap})
-    assert [graphs.runs_other_tools(ToolNode([], **each)) for each in made] == [False, True, True]
+    assert [graphs.Tools(ToolNode([], **each)).may_run_others for each in made] == [
+        False,
+        True,
+        True,
+    ]
     seen = []
 
     def look(state: Annotated[Any, InjectedState]) -> str:
@@ -775,7 +781,7 @@ def test_what_is_read_of_a_tool_node():
 
     call = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
     tools = StateGraph(State).add_node("tools", ToolNode([look])).set_entry_point("tools")
-    sends = lambda _: [Send("tools", graphs.call_with_state(call, {"note": "n"}))]
+    sends = lambda _: [Send("tools", graphs.Tools.input_for(call, {"note": "n"}))]
     builder = tools.add_conditional_edges("tools", lambda _: END)
     builder.edges.clear()
     state = builder.add_conditional_edges(START, sends, ["tools"]).compile().invoke(QUESTION)

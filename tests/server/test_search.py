@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from lunr import lunr
@@ -54,6 +55,9 @@ SIGNS = re.compile(
 
 HEADINGS = re.findall(r"^### (.+)$", PAGES["errors"].read_text("utf-8"), re.MULTILINE)
 
+POSTED = tomllib.loads((ROOT / "tests/docs/posted.toml").read_text("utf-8"))["posted"]
+"""What people post, with ids, places and numbers of their own."""
+
 
 @pytest.fixture(scope="module")
 def search(tmp_path_factory):
@@ -94,13 +98,21 @@ def test_the_separator_is_that_of_the_site():
     assert line.replace("''", "'") == SEPARATOR.pattern.replace('\\"', '"')
 
 
-@pytest.mark.parametrize("text", HEADINGS)
+@pytest.mark.parametrize("text", [*HEADINGS, *POSTED])
 def test_five_words_of_an_error_find_it(text, search):
     """Any five words in a row, pasted with their signs; three of them say something."""
     parts = five_words(text.strip("`"))
     telling = [each for each in parts if len({*each.lower().split()} - STOP_WORDS) > 2]
     for part in telling or [text.strip("`")]:
         assert any(hit.startswith("errors/") for hit in search(part)[:5]), part
+
+
+@pytest.mark.parametrize("text", POSTED)
+def test_words_of_an_error_are_in_one_line(text):
+    """The search of GitHub finds words in their order; numbers and ids are everybody's own."""
+    lines = PAGES["errors"].read_text("utf-8").splitlines()
+    for part in re.split(r"\S*\d\S*", text):
+        assert any(part.strip() in line for line in lines), part
 
 
 def five_words(text):
