@@ -50,8 +50,9 @@ def wheel(built):
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
-    """Every module, the mark of its types, and what describes it: no test; users are not pinned."""
-    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "langgraph_patch").rglob("*.py")}
+    """Each module, their data and types, and what describes it: no test; users are not pinned."""
+    files = [*(ROOT / "langgraph_patch").rglob("*.py"), *(ROOT / "langgraph_patch").rglob("*.toml")]
+    modules = {str(path.relative_to(ROOT)) for path in files}
     described = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
