@@ -28,6 +28,8 @@ from langgraph_patch.repairing.writing import NodeOutput
 from support.refused import RefusedError, RefusingModel
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
+OLD = [HumanMessage("rain?", id="h"), AIMessage("", id="said nothing")]
+READ = "paid 5"
 
 
 def pays(amount: int) -> str:
@@ -42,10 +44,65 @@ def strict(messages: list[BaseMessage]) -> str | None:
     return "`tool_use` ids were found without `tool_result` blocks" if is_open else None
 
 
+def old(messages: list[BaseMessage]) -> str | None:
+    """Why one refuses a message that says nothing; it accepts open calls."""
+    is_empty = any(m.type == "ai" and not m.text and not m.tool_calls for m in messages)
+    return "Assistant message must have either content or tool_calls" if is_empty else None
+
+
+def unknown(messages: list[BaseMessage]) -> str | None:
+    """The same, in words that nobody knows."""
+    return "no" if old(messages) else None
+
+
+REFUSALS = {"the open call": strict, "an old message": old, "in unknown words": unknown}
+
+
+def last_call(messages: list[BaseMessage]) -> Any:
+    """The call of the last message, as most code finds it."""
+    return messages[-1].tool_calls[0]
+
+
+def by_attribute(messages: list[BaseMessage]) -> Any:
+    """The same, in the way of `tools_condition`."""
+    found = getattr(messages[-1], "tool_calls", None)
+    return found[0] if found else None
+
+
+def by_type(messages: list[BaseMessage]) -> Any:
+    """The same, if the last message is one of a model."""
+    return messages[-1].tool_calls[0] if isinstance(messages[-1], AIMessage) else None
+
+
+def by_search(messages: list[BaseMessage]) -> Any:
+    """The same, from the end."""
+    return next(iter(next(reversed(messages)).tool_calls), None)
+
+
 class State(MessagesState):
     """The history, and what a judge says."""
 
     verdict: str
+
+
+def judged(judge: Any, look: Any, returned: Any) -> Any:
+    """A gate that asks a judge, then a human about the last call."""
+
+    def gate(state: Any) -> dict[str, Any]:
+        verdict = judge.invoke([*state["messages"], HumanMessage("safe?")]).text
+        if look(state["messages"]) and interrupt("pay?") != "yes":
+            verdict = "no"
+        return {"verdict": verdict, **returned(state["messages"])}
+
+    return gate
+
+
+RETURNED: dict[str, Any] = {
+    "nothing": lambda _: {},
+    "all": lambda history: {"messages": history},
+    "the call again": lambda history: {"messages": [m for m in history if m.type == "ai"][-1:]},
+    "a note of a human": lambda _: {"messages": [HumanMessage("checked")]},
+}
 
 
 def with_gate(gate: Any, model: Any) -> StateGraph[Any]:
@@ -58,6 +115,66 @@ def with_gate(gate: Any, model: Any) -> StateGraph[Any]:
     safe = lambda state: END if state["verdict"] == "no" else "tools"
     builder.add_conditional_edges("gate", safe, ["tools", END])
     return builder
+
+
+OPTIONS: list[dict[str, Any]] = [{}, {"record": True}, {"once": ["pays"]}, {"model_node": "gate"}]
+
+
+LOOKS = [last_call, by_attribute, by_type, by_search]
+PAIRS = [(i, (i + k) % 4) for i in range(4) for k in range(4)]
+CASES = [
+    (refusal, LOOKS[a], [*RETURNED][b], OPTIONS[(a + b + i) % 4])
+    for i, refusal in enumerate(REFUSALS)
+    for a, b in PAIRS
+]
+"""Each pair of two of the four."""
+
+
+@pytest.mark.parametrize(("refusal", "look", "returned", "options"), CASES)
+def test_a_judge_that_is_refused_ends_no_call(
+    refusal: str, look: Any, returned: str, options: dict[str, Any]
+):
+    """The human is asked, the approved call runs once, and its result is read.
+
+    A judge that accepts no open call ends there, as in the bare graph: its node asks a human about
+    what it finds, and must not find a placeholder.
+    """
+    judge = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("safe")] * 9)
+    model = StrictModel(script=[calls(("pays", {"amount": 5}))])
+    gate = judged(judge, look, RETURNED[returned])
+    graph = with_gate(gate, model).compile(checkpointer=InMemorySaver())
+    graph = with_patching(graph, **options)
+    history = [*OLD, HumanMessage("pay 5", id="p")]
+    if refusal == "the open call":
+        with pytest.raises(RefusedError, match="tool_use"):
+            graph.invoke({"messages": history}, THREAD)
+        assert graph.get_state(THREAD).next == ("gate",)
+        assert graph.get_state(THREAD).values["messages"][-1].tool_calls
+        return
+    graph.invoke({"messages": history}, THREAD)
+    assert [each.value for each in graph.get_state(THREAD).interrupts] == ["pay?"]
+    assert not [m for m in graph.get_state(THREAD).values["messages"] if m.type == "tool"]
+    state = graph.invoke(Command(resume="yes"), THREAD)
+    assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
+    assert state["messages"][-1].text == "done"
+
+
+@pytest.mark.parametrize("returned", RETURNED)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_note_about_a_live_call_ends_it_not(refusal: str, options: Any, returned: str):
+    """A node that asks nobody but a model goes on, and the call runs once."""
+    notes = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("noted")] * 9)
+    model = StrictModel(script=[calls(("pays", {"amount": 5}))])
+
+    def gate(state: Any) -> Any:
+        verdict = notes.invoke([*state["messages"], HumanMessage("note it")]).text
+        return {"verdict": verdict, **RETURNED[returned](state["messages"])}
+
+    graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()), **options)
+    state = graph.invoke({"messages": [*OLD, HumanMessage("pay 5", id="p")]}, THREAD)
+    assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
+    assert state["messages"][-1].text == "done"
 
 
 def test_a_judge_that_is_not_asked_has_not_judged():
@@ -116,6 +233,23 @@ def test_an_error_behind_an_unusable_message_leaves_the_turn_as_it_is():
     assert [m.type for m in state["messages"]] == ["human", "ai"]
 
 
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_node_that_appends_to_its_list(*, is_refused: bool):
+    """What it adds is stored, and a cut message is asked for again."""
+    model = RefusingModel(rule=old if is_refused else lambda _: None, script=[AIMessage("rain")])
+
+    def llm(state: Any) -> Any:
+        state["messages"].append(model.invoke(state["messages"]))
+        return state
+
+    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    state = graph.invoke({"messages": [*OLD, HumanMessage("well?", id="w")]}, THREAD)
+    assert [m.text for m in state["messages"]] == (
+        ["rain?", "[no text]", "well?", "rain"] if is_refused else ["rain?", "", "well?", "rain"]
+    )
+
+
 def test_recording_that_is_switched_on_while_a_call_waits():
     """What an earlier version has led to runs once: not beside the routers of this version."""
     paid: list[int] = []
@@ -144,6 +278,23 @@ def test_recording_that_is_switched_on_while_a_call_waits():
     state = recorded.invoke(Command(resume="yes"), THREAD)
     assert (paid, len(model.seen)) == ([1], 2)
     assert [m.text for m in state["messages"][2:]] == ["looked", "yes 2", "done"]
+
+
+@pytest.mark.parametrize("options", [{}, {"record": True}, {"once": ["pays"]}], ids=str)
+def test_a_call_with_a_placeholder_runs_where_the_application_leads_to_it(options: Any):
+    """A placeholder is no result. As in the bare graph, what a goto sends to the tools is run."""
+    builder = with_gate(lambda _: {}, StrictModel(script=[]))
+    builder.add_conditional_edges(START, lambda _: "gate", ["gate", "llm"])
+    builder.edges.remove((START, "llm"))
+    builder.branches["gate"].clear()
+    builder.add_edge("gate", "tools")
+    graph = builder.compile(checkpointer=InMemorySaver())
+    history = [HumanMessage("pay", id="h"), calls(("pays", {"amount": 5}), id="a")]
+    graph.update_state(THREAD, {"messages": history}, as_node="llm")
+    graph = with_patching(graph, **options)
+    state = graph.invoke({"messages": [HumanMessage("do it now", id="n")]}, THREAD)
+    assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
+    assert state["messages"][-1].text == "done"
 
 
 # --- what a node gets, and what it returns ------------------------------------------------------
@@ -179,3 +330,15 @@ def test_a_placeholder_that_is_not_written_is_not_returned(form: Any):
     untouched = form(history)
     unchanged = NodeOutput(untouched).with_stored({"messages": messages}, {"messages": history})
     assert unchanged is untouched
+
+
+def test_what_a_model_says_more():
+    """A message that the history has, a copy of it and another one's message are nothing new."""
+    said, bare = AIMessage("hm", id="a"), AIMessage("hm")
+    read = [said, bare]
+    says = lambda *added: NodeOutput({"messages": [*added]}).says_more("messages", read)
+    assert not says(said, bare, said.model_copy(), bare.model_copy(), HumanMessage("new"))
+    assert not says(AIMessage("edited", id="a"))
+    assert says(AIMessage("new"))
+    assert says(("ai", "new"))
+    assert not NodeOutput(Command(graph=Command.PARENT)).says_more("messages", read)

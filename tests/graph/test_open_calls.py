@@ -1,0 +1,208 @@
+"""What stands between a model and its tools finds the calls open, as in the bare graph.
+
+An approval reads the last message, so nothing is written behind it.
+
+A message may have a whole call beside one that is no JSON, or a note of a node behind it. Who
+found a placeholder there would ask nobody, and the whole call would run.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import after_model
+from langchain_core.messages import (
+    AIMessage,
+    InvalidToolCall,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+)
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, interrupt
+
+from kit import BARE, StrictModel, streamed
+from langgraph_patch import with_patching
+from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.refused import RefusedError, RefusingModel
+
+CONFIG: Any = {"configurable": {"thread_id": "1"}}
+PAY = ToolCall(name="pays", args={"amount": 5}, id="c1", type="tool_call")
+
+
+def pays(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def asks(state: Any, _: Any = None) -> dict[str, Any]:
+    """Ask a human about the calls of the last message."""
+    if getattr(state["messages"][-1], "tool_calls", None) and interrupt("pay?") != "yes":
+        raise PermissionError
+    return {}
+
+
+def asks_of_open_calls(state: Any) -> dict[str, Any]:
+    """Ask a human about the calls that have no result."""
+    answered = {m.tool_call_id for m in state["messages"] if isinstance(m, ToolMessage)}
+    speaker = next(m for m in reversed(state["messages"]) if isinstance(m, AIMessage))
+    if (
+        any(call["id"] not in answered for call in speaker.tool_calls)
+        and interrupt("pay?") != "yes"
+    ):
+        raise PermissionError
+    return {}
+
+
+def with_nodes(model: Any, **nodes: Any) -> Any:
+    """A loop with nodes between the model and the tools."""
+    builder = StateGraph(MessagesState)
+    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", ToolNode([pays]))
+    for name, node in nodes.items():
+        builder.add_node(name, node)
+    for before, after in pairwise([*nodes, "tools", "llm"]):
+        builder.add_edge(before, after)
+    first = next(iter(nodes))
+    ends = lambda state: first if state["messages"][-1].tool_calls else END
+    builder.add_edge(START, "llm").add_conditional_edges("llm", ends, [first, END])
+    return builder.compile(checkpointer=InMemorySaver())
+
+
+APPROVALS: dict[str, Any] = {
+    "post_model_hook": lambda model: BARE["react_v2"](
+        model, [pays], InMemorySaver(), post_model_hook=asks
+    ),
+    "after_model": lambda model: create_agent(
+        model, [pays], middleware=[after_model(asks)], checkpointer=InMemorySaver()
+    ),
+    "middleware": lambda model: create_agent(
+        model,
+        [pays],
+        middleware=[after_model(asks), PatchToolCallsMiddleware()],
+        checkpointer=InMemorySaver(),
+    ),
+    "node": lambda model: with_nodes(model, approval=asks),
+    "behind a note": lambda model: with_nodes(
+        model,
+        note=lambda _: {"messages": [SystemMessage("10 are left")]},
+        approval=asks_of_open_calls,
+    ),
+}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("place", APPROVALS)
+def test_a_human_is_asked_about_the_call_beside_a_broken_one(place: str, *, is_streamed: bool):
+    """Nothing stands behind the message of the model before the human has answered."""
+    broken = {"name": "pays", "args": '{"amount": ', "id": "c2", "error": None}
+    said: Any = AIMessage(
+        "",
+        tool_calls=[PAY],
+        invalid_tool_calls=[InvalidToolCall(**broken, type="invalid_tool_call")],
+    )
+    if is_streamed:
+        said = streamed(("pays", '{"amount": 5}'), ("pays", '{"amount": '))
+    graph = APPROVALS[place](StrictModel(script=[said]))
+    graph = graph if place == "middleware" else with_patching(graph)
+    mode = ["messages", "values"] if is_streamed else ["values"]
+    list(graph.stream({"messages": [("user", "pay")]}, CONFIG, stream_mode=mode))
+    assert [each.value for each in graph.get_state(CONFIG).interrupts] == ["pay?"]
+    state = graph.invoke(Command(resume="yes"), CONFIG)
+    found = {m.tool_call_id: m.text for m in state["messages"] if isinstance(m, ToolMessage)}
+    assert found.pop("c1") == "paid 5"
+    assert set(found) == {"c2"}
+    words = ("malformed", "incomplete", "not a complete")
+    assert all(any(word in text for word in words) for text in found.values())
+    assert state["messages"][-1].text == "done"
+
+
+def test_the_model_of_a_prebuilt_agent_is_no_gate_though_it_leads_to_itself():
+    """With a response format it does: it reads placeholders in its first request all the same."""
+    schema = {"title": "Said", "type": "object", "properties": {"text": {"type": "string"}}}
+    agent = create_agent(
+        StrictModel(script=[]), [pays], response_format=schema, checkpointer=InMemorySaver()
+    )
+    graph = with_patching(agent)
+    calling = AIMessage("", tool_calls=[PAY])
+    graph.update_state(CONFIG, {"messages": [("user", "pay"), calling]}, as_node="tools")
+    state = graph.invoke(None, CONFIG)
+    assert [m.type for m in state["messages"][:4]] == ["human", "ai", "tool", "ai"]
+
+
+def hub(builder: Any, gate: str, ends: Any) -> None:
+    """START, the model and the tools lead to the gate."""
+    builder.add_edge(START, gate).add_edge("llm", gate).add_edge("tools", gate)
+
+    def route(state: Any) -> str:
+        last = state["messages"][-1]
+        if getattr(last, "tool_calls", None):
+            return "tools"
+        return END if isinstance(last, AIMessage) else "llm"
+
+    builder.add_conditional_edges(gate, route, ends and ["tools", "llm", END])
+
+
+def between(builder: Any, gate: str, ends: Any) -> None:
+    """The tools may lead back to the gate, which an edge leads to the tools."""
+    builder.add_edge(START, "llm").add_edge(gate, "tools")
+    ends_here = lambda state: gate if state["messages"][-1].tool_calls else END
+    builder.add_conditional_edges("llm", ends_here, ends and [gate, END])
+    failed = lambda state: gate if "Error" in state["messages"][-1].text else "llm"
+    builder.add_conditional_edges("tools", failed, [gate, "llm"])
+
+
+def executor(builder: Any, gate: str, ends: Any) -> None:
+    """The gate is the first node of a graph that is a node, with the tools behind it."""
+    inner = StateGraph(MessagesState)
+    for name in (gate, "tools"):
+        inner.add_node(name, builder.nodes.pop(name).runnable)
+    inner.add_edge(START, gate).add_edge(gate, "tools")
+    inner.add_conditional_edges("tools", lambda _: END, ends and [gate, END])
+    builder.add_node("act", inner.compile()).add_edge(START, "llm").add_edge("act", "llm")
+    called = lambda state: "act" if state["messages"][-1].tool_calls else END
+    builder.add_conditional_edges("llm", called, ["act", END])
+
+
+class Judge:
+    """A node between a model and its tools, which asks a model of its own about them."""
+
+    def __init__(self) -> None:
+        self.refusals = 2
+        self.model = RefusingModel(rule=self.rule)
+
+    def rule(self, _: Any) -> str | None:
+        """Refuse the first request, and the same with other ids."""
+        self.refusals -= 1
+        return "max_tokens is too large" if self.refusals >= 0 else None
+
+    def __call__(self, state: Any) -> dict[str, Any]:
+        """Ask without the history."""
+        return {"verdicts": [self.model.invoke(f"{len(state['messages'])} messages").text]}
+
+
+class Judged(MessagesState):
+    """The history and what the judge says."""
+
+    verdicts: list[str]
+
+
+def test_a_refusal_of_another_request_closes_no_calls():
+    """The calls were not in it: they are about to run."""
+    judge, model = Judge(), StrictModel(AIMessage("", tool_calls=[PAY]), "done")
+    builder = StateGraph(Judged).add_node("judge", judge).add_node("tools", ToolNode([pays]))
+    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_edge(START, "llm").add_edge("judge", "tools").add_edge("tools", "llm")
+    ends = lambda state: "judge" if state["messages"][-1].tool_calls else END
+    builder.add_conditional_edges("llm", ends, ["judge", END])
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    with pytest.raises(RefusedError, match="max_tokens"):
+        graph.invoke({"messages": [("user", "pay")]}, CONFIG)
+    state = graph.invoke(None, CONFIG)
+    assert [m.text for m in state["messages"][2:]] == ["paid 5", "done"]
+    assert state["verdicts"] == ["done"]
