@@ -11,10 +11,10 @@ import pytest
 import tenacity
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.func import task
+from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
@@ -32,6 +32,51 @@ from support.refused import (
     ai,
     claude,
 )
+
+
+def below_a_function(patched: Any, kind: str) -> Any:
+    """A patched graph, one of whose functions calls a graph with this model."""
+    if kind == "entrypoint":
+
+        @entrypoint()
+        def inner(state: Any) -> Any:
+            return {"messages": [patched.invoke(state["messages"])]}
+
+        inner_graph: Any = inner
+    else:
+        builder = StateGraph(MessagesState)
+        builder.add_node("llm", lambda state: {"messages": [patched.invoke(state["messages"])]})
+        inner_graph = builder.add_edge(START, "llm").compile()
+    return node_of(lambda history: inner_graph.invoke({"messages": history})["messages"][-1])
+
+
+class MailsFirst(AgentMiddleware):
+    """Runs a tool before the model is asked."""
+
+    def __init__(self, did: list[str]) -> None:
+        super().__init__()
+        self.did = did
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Send a mail."""
+        Desk().tools()[0].invoke({"to": "ops"})
+        self.did.append("mail")
+        return handler(request)
+
+
+class AsksAJudge(AgentMiddleware):
+    """Asks a second model behind the first."""
+
+    def __init__(self, judge: Any) -> None:
+        super().__init__()
+        self.judge = judge
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        """Ask it for the same history."""
+        response = handler(request)
+        self.judge.invoke(request.messages)
+        return response
+
 
 SILENT = [HumanMessage("1", id="1"), SAID, ai(" ", id="2"), HumanMessage("2", id="h2")]
 TWO_FORMS = [*SILENT[:3], claude(THINKING, TEXT, id="3"), HumanMessage("2", id="h2")]
@@ -389,3 +434,40 @@ def test_reading_an_error_never_raises(name: str, place: str):
 
 
 # --- a call that was left to a frontend ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["graph", "entrypoint", "node"])
+@pytest.mark.parametrize("way", ["invoke", "events"])
+def test_patch_model_asks_for_itself_below_a_patched_graph(kind: str, way: str):
+    """After a refusal, and after an unusable message; the node around it runs once."""
+    model = RefusingModel(rule=empty, script=[UNUSABLE], disable_streaming=True)
+    patched = patch_model(model)
+    graph = node_of(patched.invoke) if kind == "node" else below_a_function(patched, kind)
+    WAYS[way](graph, say(SILENT), CONFIG)
+    assert [m.type for m in model.seen[2]][-3:] == ["human", "ai", "tool"]
+    assert (stored(graph)[-1], len(model.seen)) == ("done", 3)
+
+
+def test_what_ran_below_the_middleware_is_known_to_the_node():
+    """A tool that ran there does not run again when another model of the node is refused."""
+    did, judge = list[str](), RefusingModel(rule=empty)
+    middleware = [AsksAJudge(judge), PatchToolCallsMiddleware(), MailsFirst(did)]
+    agent = create_agent(StrictModel(refuses=lambda _: None), [], middleware=middleware)
+    with pytest.raises(RefusedError):
+        with_patching(agent).invoke(say(SILENT))
+    assert did == ["mail"]
+    assert len(judge.seen) == 1
+
+
+def test_a_patch_model_that_answered_is_not_asked_again():
+    """As a model that answered: another one of the node is refused behind it."""
+    first, second = StrictModel(), RefusingModel(rule=empty)
+    patched = patch_model(first)
+
+    def node(messages: list[BaseMessage]) -> AIMessage:
+        patched.invoke([HumanMessage("sum up")])
+        return second.invoke(messages)
+
+    with pytest.raises(RefusedError):
+        node_of(node).invoke(say(SILENT), CONFIG)
+    assert (len(first.seen), len(second.seen)) == (1, 1)

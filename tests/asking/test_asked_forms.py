@@ -3,13 +3,23 @@
 `tests/history/forms/test_asked.py` has the form itself, `scripts/asked_table.py` the servers.
 """
 
+import logging
+from typing import Any
+
 import pytest
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START
 
 from support.asked import BAD, TEXT
-from support.refused import CONFIG, PLACES, RefusedError, RefusingModel
+from support.refused import CONFIG, PLACES, WAYS, RefusedError, RefusingModel
+
+SHOWN = [HumanMessage([TEXT, BAD], id="h1"), AIMessage("ok", id="a1")]
+
+
+CALL: Any = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
+
 
 PATCHED = [place for place in PLACES if place != "bare"]
 IMAGE, NO_IMAGES = "Could not process image", "image_url is only supported by certain models"
@@ -68,3 +78,28 @@ def test_a_refusal_without_the_matter_stays_as_it_was(place, text):
 
 
 # --- nodes that return what they have read ----------------------------------------------------
+
+
+@pytest.mark.parametrize("place", PATCHED)
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_of_it_is_stored(place, way, caplog):
+    """The state has the picture and the answer, whatever way the graph is run; one line says so."""
+    caplog.set_level(logging.INFO, "langgraph_patch")
+    graph, model = agent_of(place, bad, SHOWN)
+    WAYS[way](graph, {"messages": [HumanMessage("?", id="h2")]}, CONFIG)
+    assert [*stored(graph)[:2], stored(graph)[2].content] == [*SHOWN, "?"]
+    assert [m.content for m in stored(graph)[3:]] == ["done"]
+    assert len(model.seen) == 2
+    lines = [r.getMessage() for r in caplog.records if "asked the model" in r.getMessage()]
+    assert len(lines) == 1
+    assert "corrected message 0 (media)" in lines[0]
+
+
+@pytest.mark.parametrize("place", ["middleware", "patch_model"])
+def test_a_loop_pays_once(place):
+    """Of twenty requests of one run the first is refused; the forms are not tried again."""
+    tool = StructuredTool.from_function(lambda: "ok", name="look", description="Look.")
+    script = [AIMessage("", tool_calls=[{**CALL, "id": f"c{n}"}]) for n in range(19)]
+    graph, model = agent_of(place, bad, SHOWN, script, [tool])
+    graph.invoke({"messages": [HumanMessage("go")]}, {**CONFIG, "recursion_limit": 100})
+    assert [bool(bad(messages)) for messages in model.seen] == [True, *[False] * 20]

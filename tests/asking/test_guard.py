@@ -34,6 +34,14 @@ from langgraph_patch import (
     validate_messages,
     with_patching,
 )
+from langgraph_patch.errors import UnfinishedError
+
+CUT = ("mail", '{"to": "bo')
+"""LangChain completes it to `mail(to="bo")`, and a bare graph sends the mail."""
+
+
+CUT_STREAM, CUT_AT_LIMIT = streamed(CUT), streamed(CUT, reason="length")
+
 
 COMPLETE = ("mail", '{"to": "al"}')
 CUT = ("mail", '{"to": "bo')
@@ -445,3 +453,49 @@ def test_a_node_that_keeps_what_came_before_an_error():
     model = StrictModel(script=[[*streamed(("mail", "")), OSError("reset")]])
     messages = play(of_one_node(lambda s: {"messages": merged(model.stream(s["messages"]))}))
     assert [m.type for m in messages] == ["human", "ai", "tool", "ai"]
+
+
+async def test_two_models_in_one_node():
+    """In parallel: only the message that is cut is corrected; the node is not run again."""
+    cut, whole = StrictModel(script=[CUT_STREAM]), StrictModel(script=[streamed(COMPLETE)])
+
+    async def answer(model, history):
+        chunks = []
+        async for chunk in model.astream(history):
+            chunks.append(chunk)
+            await asyncio.sleep(0)
+        return merged(chunks)
+
+    async def call(state):
+        both = (answer(model, state["messages"]) for model in (cut, whole))
+        return {"messages": await asyncio.gather(*both)}
+
+    result = await of_one_node(call).ainvoke(SAY_GO, THREAD)
+    _, first, second = result["messages"]
+    assert (first.tool_calls, first.invalid_tool_calls[0]["args"]) == ([], CUT[1])
+    assert second.tool_calls[0]["args"] == {"to": "al"}
+    assert len(cut.seen) == 1
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_node_that_asks_until_its_model_answers(*, asynchronous: bool):
+    """The third message in a row that the model did not finish is an error; no call runs."""
+
+    def insisting(model: Any, tools: Any, saver: Any) -> Any:
+        def assistant(state: Any) -> Any:
+            answer = model.invoke(messages := state["messages"])
+            while not (answer.tool_calls or answer.text):
+                messages = [*messages, HumanMessage("Respond with a real output.")]
+                answer = model.invoke(messages)
+            return {"messages": [answer]}
+
+        return with_patching(around(assistant, tools, saver))
+
+    agent = Agent(insisting, *[CUT_AT_LIMIT] * 9, asynchronous=asynchronous)
+    agent.model.streaming = True
+    with pytest.raises(UnfinishedError, match="'agent' did not finish its message 3 times"):
+        agent.say("go")
+    assert (len(agent.model.seen), agent.desk.did) == (3, {})
+    agent.model.script = [CUT_AT_LIMIT, AIMessage("hi")]
+    agent.say("go on")
+    assert agent.history[-1].text == "hi"

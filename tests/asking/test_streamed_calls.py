@@ -5,10 +5,16 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langgraph_patch.asking.streamed_calls import (
     StreamedCalls,
     drop_truncated,
+    is_unusable,
     refuse_truncated,
 )
 from langgraph_patch.history.calls import STOPPED
 from support.histories import call_of, invalid_of
+
+MALFORMED = {"finish_reason": "MALFORMED_FUNCTION_CALL"}
+
+
+INVALID = [invalid_of("{")]
 
 
 def piece(args, index=0, name=None, call_id=None):
@@ -184,3 +190,17 @@ def test_text_behind_the_streamed_calls_ends_them():
     again = collected(begun, AIMessageChunk("so"), begin("mail", "c3", "{}", 1))
     for run in (collected(begun, AIMessageChunk("")), collected(AIMessageChunk("a"), begun), again):
         assert run.calls(message)[-1].args is None
+
+
+def test_which_messages_are_asked_for_again():
+    """Those with neither a call that can run nor an answer; text before a call announces it."""
+    for message, expected in (
+        (AIMessage([TEXT, USE], invalid_tool_calls=INVALID), True),
+        (AIMessage([USE, TEXT], invalid_tool_calls=INVALID), False),
+        (AIMessage("", tool_calls=[call_of("f", "c1")], invalid_tool_calls=INVALID), False),
+        (AIMessage("", response_metadata=MALFORMED), True),
+        (AIMessage("", response_metadata={"stopReason": "malformed_tool_use"}), True),
+        (AIMessage("hi", response_metadata=MALFORMED), False),
+        (AIMessage(""), False),
+    ):
+        assert is_unusable(message) is expected, message

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from kit import calls
 from langgraph_patch import patch_messages, threads
+from langgraph_patch._text import database_name
 from langgraph_patch.cli import commands, main, output
 from langgraph_patch.cli.output import Counts, next_command, summary
 from langgraph_patch.history.findings import Finding
@@ -607,3 +608,16 @@ def test_the_demo_shows_both_conversations_bare_and_patched(cli, monkeypatch):
     ):
         assert line in shown
     assert re.sub(r"\x1b\[[\d;]*m", "", shown) == out
+
+
+def test_a_database_is_named_without_its_password():
+    """What may be a piece of a password is not shown."""
+    names = {
+        "postgresql://bob:s3cret@db.example/app?sslmode=require": "postgresql://db.example/app",
+        "postgresql:///app?service=s3cret": "postgresql:///app",
+        "postgresql://[::1]:5432/app": "postgresql://[::1]:5432/app",
+        "postgresql://bob:s3cret/@db/app": "the database",
+        "postgresql://bob:s3cret#x@db/app": "the database",
+        "postgresql://bob:s3cret": "the database",
+    }
+    assert {location: database_name(location) for location in names} == names

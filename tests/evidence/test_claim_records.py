@@ -272,3 +272,44 @@ def test_what_a_record_costs():
     asked.clear()
     damaged.say()
     assert sum(asked) == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "is_made"),
+    [
+        ([], True),
+        (["paused"], True),
+        (["paused", "paused"], True),
+        (["ended"], False),
+        (["failed"], False),
+        ([None], False),
+        (["paused", None], False),
+    ],
+)
+def test_when_a_claim_can_be_made(before, is_made):
+    """The last one has to be given back."""
+    saver = InMemorySaver()
+    made(saver, *before)
+    own = claim()
+    assert (run_sync(record(saver).begin(own)) == own) is is_made
+
+
+def test_only_its_own_run_ends_a_claim():
+    """Another run that ends it changes nothing."""
+    saver = InMemorySaver()
+    (own,) = made(saver, None)
+    run_sync(record(saver).end(claim(word="paused")))
+    assert claims_in(saver.get_tuple(ROW.config)) == [own]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [calls(("pay", {"amount": 6}), id="m1"), calls(("wire", {"amount": 5}), id="m1")],
+)
+def test_another_call_in_its_place(other):
+    """The record is of the call as it was: nothing is known of this one."""
+    saver = InMemorySaver()
+    made(saver, ("ended", {"result": RESULT}))
+    assert found_by(saver, other) == Finding()
+    assert found_by(saver, calls(("pay", {"amount": 5}), id="m2")) is None
+    assert found_by(saver, calls(("pay", {"amount": 5}))) is None

@@ -35,3 +35,18 @@ def test_the_messages_that_a_task_returned():
     ]
     for value, texts in table:
         assert [message.text for message in task_with((RETURN, value)).returned] == texts
+
+
+def test_whether_a_task_is_finished():
+    """Only a return is an end: after an error, a question or an answer it has not returned."""
+    table: Any = [
+        ([], False),
+        ([("messages", [SENT])], True),
+        ([("__interrupt__", [])], False),
+        ([("__error__", ValueError("x"))], False),
+        ([("__error__", "ValueError('x')"), ("__error_source_node__", "t")], False),
+        ([("__resume__", ["yes"]), ("__return__", 1)], False),
+        ([("__no_writes__", None)], True),
+    ]
+    for writes, finished in table:
+        assert task_with(*writes).is_finished == finished

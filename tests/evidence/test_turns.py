@@ -35,6 +35,12 @@ from langgraph_patch import Patch, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
 from support.placeholder_texts import WAITED
 
+WIRE_WAITED = WAITED.format("wire", "{}")
+
+
+SECOND = ["ai: mail, wire", "tool: sent to eve", f"tool: {WIRE_WAITED.format('c4')}"]
+
+
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 TURN = calls(MAIL, WIRE)
 EVE = calls(("mail", {"to": "eve"}), WIRE, first=3)
@@ -257,3 +263,16 @@ def test_a_checkpointer_that_cannot_be_read(caplog: pytest.LogCaptureFixture):
         if recover == "required":
             agent.run(None)
             assert agent.results == {"c1": "sent to bob", "c2": WIRE_WAITED.format("c2")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "durability"), [("node", "sync"), ("three_levels", "exit"), ("delta_as_node", "async")]
+)
+def test_several_in_a_row_with_any_durability(kind: str, durability: str):
+    """Each turn stands before the message that abandoned it, once."""
+    agent = Agent(kind, TURN, EVE)
+    for text in ("pay bob", "pay eve", "never mind"):
+        agent.say(text, durability=durability)
+    expected = [*ABANDONED[:-1], "human: pay eve", *SECOND, "human: never mind", "ai: done"]
+    assert shown(agent.history) == expected
+    assert agent.desk.did == {"mail bob": 1, "mail eve": 1}

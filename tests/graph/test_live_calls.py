@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import (
     AIMessage,
+    AIMessageChunk,
     BaseMessage,
     HumanMessage,
     ToolMessage,
@@ -235,7 +236,7 @@ def test_an_error_behind_an_unusable_message_leaves_the_turn_as_it_is():
 
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_a_node_that_appends_to_its_list(*, is_refused: bool):
-    """What it adds is stored, and a cut message is asked for again."""
+    """What it adds is stored."""
     model = RefusingModel(rule=old if is_refused else lambda _: None, script=[AIMessage("rain")])
 
     def llm(state: Any) -> Any:
@@ -248,6 +249,23 @@ def test_a_node_that_appends_to_its_list(*, is_refused: bool):
     assert [m.text for m in state["messages"]] == (
         ["rain?", "[no text]", "well?", "rain"] if is_refused else ["rain?", "", "well?", "rain"]
     )
+
+
+def test_a_node_that_appends_a_cut_message_asks_again():
+    """What it adds is compared with its list as it was before."""
+    cut = {"name": "pays", "args": '{"amount": ', "id": "c1", "index": 0}
+    script = [[AIMessageChunk(content="", id="a1", tool_call_chunks=[cut])], "rain"]
+    model = StrictModel(script=script)
+
+    def llm(state: Any) -> Any:
+        state["messages"].append(model.invoke(state["messages"]))
+        return state
+
+    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    state = graph.invoke({"messages": [HumanMessage("well?", id="w")]}, THREAD)
+    assert [m.type for m in state["messages"]] == ["human", "ai", "tool", "ai"]
+    assert state["messages"][-1].text == "rain"
 
 
 def test_recording_that_is_switched_on_while_a_call_waits():

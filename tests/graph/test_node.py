@@ -19,7 +19,7 @@ from langchain_core.runnables import RunnableGenerator, RunnableLambda, Runnable
 from langgraph.cache.memory import InMemoryCache
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import push_message
-from langgraph.types import CachePolicy, Overwrite
+from langgraph.types import CachePolicy, Command, Overwrite, Send
 from typing_extensions import TypedDict
 
 from kit import (
@@ -43,6 +43,7 @@ from langgraph_patch import (
 )
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from langgraph_patch.graph.node import PatchedNode
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.repairing.repairer import Repairer
 from langgraph_patch.state import messages_in, replace_values, values_in
 from langgraph_patch.testing import check_request
@@ -386,3 +387,30 @@ async def test_a_stream_that_its_reader_leaves_is_closed(place, monkeypatch):
     await anext(stream)
     await stream.aclose()
     assert closed == (["passes_on", "chunks"] if place == "steps" else ["chunks"])
+
+
+@pytest.mark.parametrize("damage", ["an orphan", "a mark that is settled"])
+def test_a_repair_that_adds_nothing(damage: str):
+    """A dropped result, a placeholder that lost its mark: no superstep, and nothing is shown."""
+    marker = {PLACEHOLDER_KEY: {"cause": "unknown", "look_again": True}}
+    text = UNKNOWN.format("mail", "c1")
+    settled = ToolMessage(text, tool_call_id="c1", id="t1", additional_kwargs=marker)
+    messages = [calls(("mail", {}), id="a1"), settled]
+    if damage == "an orphan":
+        messages = [ToolMessage("r", tool_call_id="gone")]
+    it = repairing("patch_tool_calls", recover=True)
+    it.graph.update_state(it.config, {"messages": messages}, as_node=START)
+    assert [*map(list, it.stream({"messages": [HELLO]}))] == [["node1"]]
+    assert [m.additional_kwargs for m in it.history if m.type == "tool"] in (
+        [],
+        [{PLACEHOLDER_KEY: {"cause": "unknown"}}],
+    )
+    assert [state.next for state in it.graph.get_state_history(it.config)][:2] == [(), ("node1",)]
+
+
+def test_a_history_of_a_send_does_not_replace_the_stored_one():
+    """Its repair is not written, also where both have as many messages."""
+    it = patched(Agent(lambda _, __, saver: above(answering).compile(saver)), model_node="node1")
+    it.graph.update_state(it.config, {"messages": [GO, AIMessage("a"), HELLO]}, as_node="node1")
+    it.run(Command(goto=Send("node1", {"messages": DAMAGED})))
+    assert lines(it.history) == ["human: go", "ai: a", "human: hello", "ai: fine"]

@@ -14,9 +14,33 @@ from support.histories import (
     is_quiet,
     made,
     made_of_malformed,
+    patched,
     repaired,
+    result,
     with_field,
 )
+
+SCREEN = {"type": "input_image", "image_url": "data:image/png;base64,AAA"}
+
+
+SHOWN = {"type": "computer_call_output", "call_id": "k1", "output": SCREEN}
+
+
+SCREEN = {"type": "input_image", "image_url": "data:image/png;base64,AAA"}
+
+
+COMPUTER = {"type": "computer_call", "id": "cu_1", "call_id": "k1", "action": {}}
+
+
+COMPUTER_CALLS = [
+    (AIMessage([COMPUTER]), result([SCREEN], "k1")),
+    (
+        AIMessage([{"type": "non_standard", "value": COMPUTER}]),
+        result([{"type": "non_standard", "value": SHOWN}], "k1"),
+    ),
+    (AIMessage([], additional_kwargs={"tool_outputs": [COMPUTER]}), result("data:", "k1")),
+]
+
 
 TOOL_USE = {"type": "tool_use", "id": "c1", "name": "t", "input": {"a": 1}}
 ARGS = '{"a": 1}'
@@ -138,3 +162,18 @@ def test_a_chunk_says_the_same_in_its_pieces():
         ("c2", "{}"),
     ]
     assert found.tool_calls[0] is odd
+
+
+def test_the_result_of_a_computer_call_stays():
+    """OpenAI gets call and result unchanged, beside other damage and other results too."""
+    for message, screen in COMPUTER_CALLS:
+        history = [H("go"), message, screen, AIMessage("done"), H("x")]
+        assert is_quiet(history)
+        assert repaired([*history, ai("c1")]) == [*history, ai("c1"), made("c1")]
+    (message, screen), first, second = COMPUTER_CALLS[0], result("r", "c1"), result("s", "c2")
+    both = ai("c1", "c2", content=[COMPUTER])
+    assert is_quiet([both, screen, first, second])
+    assert not patched([both, first, screen])
+    assert repaired([H("x"), screen, message]) == [H("x"), message]
+    assert repaired([message, result("r", "k2")]) == [message]
+    assert is_quiet([message, screen, ai("k1"), result("r", "k1"), H("x")])

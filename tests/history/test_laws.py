@@ -6,11 +6,11 @@ from functools import partial
 from itertools import takewhile
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessageChunk, FunctionMessage, ToolMessage
 
-from langgraph_patch import patch_messages, validate_messages
+from langgraph_patch import is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.findings import Finding
 from langgraph_patch.history.forms.plain import portable_messages
@@ -178,3 +178,18 @@ def test_linear_in_a_crowd(crowd):
     """Also where many of one kind stand together, twice as many make twice the work."""
     small, large = (work(patch_messages, CROWDS[crowd](count)) for count in (100, 200))
     assert large <= 2.2 * small
+
+
+@given(damaged_histories(("drop_result", "refused_id")), st.data())
+def test_real_beats_synthetic(history, data):
+    """A real result that comes late under its call's id replaces the placeholder."""
+    messages = patch_messages(history).messages
+    made = [message for message in messages if is_placeholder(message)]
+    assume(made)
+    chosen = data.draw(st.sampled_from(made))
+    place = data.draw(st.integers(messages.index(chosen) + 1, len(messages)))
+    late = ToolMessage("the real result", tool_call_id=chosen.tool_call_id, id="late")
+    after = patch_messages([*messages[:place], late, *messages[place:]]).messages
+    assert after.count(late) == 1
+    assert chosen not in after
+    assert len(after) == len(messages)

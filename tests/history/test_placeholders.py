@@ -2,7 +2,7 @@
 
 import pytest
 
-from langgraph_patch import is_placeholder, patch_messages
+from langgraph_patch import Finding, is_placeholder, patch_messages
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
 from support import placeholder_texts as en
@@ -64,3 +64,13 @@ def test_results_that_only_quote_a_placeholder_stay():
         result("?", additional_kwargs={"orphan_tool_call_placeholder": False}),
     ):
         assert is_quiet([A, genuine])
+
+
+def test_one_text_about_a_call_inside_is_more_than_none():
+    """A placeholder that lists nothing inside its call gives way; one that lists as much stays."""
+    found = Finding(inner=("mail: sent",))
+    key = {(0, 0): found}
+    [stored] = placeholders([A, X])
+    [better] = placeholders([A, stored, X], evidence=key)
+    assert "mail: sent" in better.text
+    assert is_quiet([A, better, X], evidence=key)

@@ -3,13 +3,17 @@
 import pytest
 from langchain_core.messages import AIMessage, SystemMessage
 
-from langgraph_patch import patch_messages, set_language
+from langgraph_patch import is_placeholder, patch_messages, set_language, validate_messages
+from langgraph_patch._text import one_line
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.calls import STOPPED
 from langgraph_patch.history.findings import Finding
-from langgraph_patch.history.texts import LANGUAGES
+from langgraph_patch.history.texts import _TEXTS, LANGUAGES
 from support import placeholder_texts as en
 from support.histories import H, ai, chunk, invalid_of, made, repaired, result, with_field
+
+HOSTILE = ("{0.__class__}{name}%s", "{", "工具" * 5_000, "\x1b[31mred\x1b[0m\a\r\n\u202e", "\ud800")
+
 
 X, SYSTEM = H("x"), SystemMessage("be brief")
 ASKED, NAMELESS, CHUNK = ai("c1", id="a1"), ai(("", "c1"), id="a1"), chunk('{"a')
@@ -100,3 +104,27 @@ def test_an_unknown_language_is_refused():
         with pytest.raises(OptionError, match=rf"language={language!r}: expected one of en, zh"):
             set_language(language)
     assert text_of(Finding()).startswith("工具调用 t")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_hostile_names_ids_and_errors_are_data(language):
+    """At most 500 characters on one line, no format string; names and ids are shortened."""
+    set_language(language)
+    for text in HOSTILE:
+        history = [ai((text, "c1")), ai(text), ai((text, text)), ai("c4")]
+        evidence = {(3, 0): Finding("failed", error=text), (2, 0): WAITS}
+        messages = patch_messages(history, evidence=evidence).messages
+        found = [message for message in messages if is_placeholder(message)]
+        assert validate_messages(messages) == []
+        assert all(len(message.content) <= 500 for message in found)
+        for message in found[:3]:
+            assert message.content.isprintable()
+            for data in (message.name, message.tool_call_id):
+                assert one_line(data[:99]) in message.content
+        assert text[:300] in found[3].content
+
+
+def test_each_language_has_each_text():
+    """A cause that is added has its sentence in all of them."""
+    first, *others = _TEXTS.values()
+    assert all(each.keys() == first.keys() for each in others)

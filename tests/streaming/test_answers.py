@@ -31,9 +31,10 @@ from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
     final_answers,
+    first_chunk_checker,
     full_stream_checker,
 )
-from support.streams import INPUT, LAST, Source, call, left, live, same, say, weather
+from support.streams import INPUT, LAST, REST, Source, call, left, live, same, say, weather
 from support.streams import START as BEGUN
 
 each_checker = pytest.mark.parametrize(
@@ -410,3 +411,17 @@ def test_a_failed_attempt_is_never_part_of_an_answer(io, name, shape):
         shown = list(io.answers(stream, checker=checker))
         assert left(shown) == SUNNY
         assert [m[RETRACTED_KEY] for t, m in shown if isinstance(t, RemoveMessage)] == expected
+
+
+def test_a_late_call_retracts_what_was_shown(io):
+    """The retraction comes with the call, once; nothing more of the message passes."""
+    chunks = (say("Let "), say("me"), BEGUN, say("Hm"), REST, LAST)
+    source = Source(tokens("a", *(("1", chunk) for chunk in chunks)))
+    shown = io.answers(source, checker=first_chunk_checker)
+    assert same([next(shown), next(shown)], source.items[:2])
+    assert source.read == 2
+    retraction, metadata = next(shown)
+    assert source.read == 3
+    assert retraction == RemoveMessage(id="1")
+    assert metadata == {"langgraph_node": "a", "langgraph_patch_retracted": "tool_call"}
+    assert list(shown) == []

@@ -3,10 +3,26 @@
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph_patch import open_database, scan_threads
+from langgraph_patch._langgraph import unvalidated
 from langgraph_patch.threads import repair_thread, scan
+from langgraph_patch.threads.stores import quick_saver
 from support.stored_threads import stored, thread
+
+
+class Reversed:
+    """A cipher for those who look away."""
+
+    def encrypt(self, plaintext):
+        """The bytes backwards."""
+        return "reversed", plaintext[::-1]
+
+    def decrypt(self, _, ciphertext):
+        """The bytes forwards."""
+        return ciphertext[::-1]
 
 
 def put(saver, messages):
@@ -112,3 +128,18 @@ def test_no_message_of_a_healthy_thread_is_validated(path, saver, built):
     built.clear()
     assert [report.status for report in scan_threads(saver)] == ["healthy", "damaged"]
     assert built
+
+
+@pytest.mark.parametrize("detail", ["_MODEL", "serializer", "own hook", "hook"])
+def test_without_the_private_detail_all_is_validated(detail, saver, monkeypatch):
+    """And with a serializer of the application, such as one that decrypts."""
+    stored("healthy", saver=saver)
+    if detail == "_MODEL":
+        monkeypatch.setattr(unvalidated, "_MODEL", None)
+    elif detail == "serializer":
+        saver.serde = EncryptedSerializer(Reversed())
+    elif detail == "own hook":
+        saver.serde = JsonPlusSerializer(__unpack_ext_hook__=lambda *_: HumanMessage("hidden"))
+    else:
+        monkeypatch.delattr(saver.serde, "_unpack_ext_hook")
+    assert quick_saver(saver) is None

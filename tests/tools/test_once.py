@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import threading
 import time
@@ -22,7 +23,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.types import Command, RetryPolicy, interrupt
+from langgraph.types import Command, RetryPolicy, Send, interrupt
 from typing_extensions import TypedDict
 
 from kit import (
@@ -59,6 +60,18 @@ from support.bank import (
 )
 from support.databases import sqlite_saver
 from support.placeholder_texts import UNKNOWN
+
+
+def sending_alone(call):
+    """A graph that sends a call that no message of its state makes."""
+
+    def build(model, tools, saver, **options):
+        builder = loop(model, tools, router=lambda _: Send("tools", [call]))
+        builder.edges.discard(("tools", "agent"))
+        return with_patching(builder.compile(checkpointer=saver), **options)
+
+    return build
+
 
 pytestmark = [
     pytest.mark.needs("delta_as_node", langgraph="1.2"),
@@ -544,3 +557,58 @@ def test_a_message_without_an_id():
 
     talk = Talk(build, bank=Bank(asks=False))
     assert (talk.say("pay"), talk.bank.paid) == ("GraphError", [])
+
+
+@pytest.mark.parametrize("work", [0, 0.2])
+def test_the_answer_to_a_call_that_failed_or_still_runs_does_not_go_to_another_call(work):
+    """A yes to the first one is no yes to the second one, to which a human says no."""
+    paid = []
+
+    @tool
+    async def pay(amount: int) -> str:
+        """Pay, if a human agrees."""
+        if interrupt(f"pay {amount}?") != "yes":
+            return "declined"
+        paid.append(amount)
+        if amount == 5:
+            await asyncio.sleep(work)
+            raise ValueError("bank down")
+        return "paid"
+
+    async def main():
+        model = StrictModel(script=[calls(("pay", {"amount": 5}), ("pay", {"amount": 6}))])
+        builder = StateGraph(MessagesState)
+        builder.add_node("model", lambda s: {"messages": [model.invoke(s["messages"])]})
+        builder.add_node("tools", ToolNode([pay], handle_tool_errors=False))
+        builder.add_edge(START, "model").add_conditional_edges("model", tools_condition)
+        builder.add_edge("tools", "model")
+        graph = with_patching(builder.compile(checkpointer=InMemorySaver()), once=["pay"])
+        await graph.ainvoke({"messages": [("user", "pay")]}, THREAD)
+        errors = []
+        for answer in ("yes", "no"):
+            try:
+                await graph.ainvoke(Command(resume=answer), THREAD)
+            except (StartedError, ValueError) as error:
+                errors.append(error)
+        return errors
+
+    assert isinstance(asyncio.run(main())[-1], StartedError)
+    assert paid == [5]
+
+
+def test_the_first_error_is_the_cause_of_a_refused_attempt():
+    """A retry middleware calls the tool again: the second attempt is refused."""
+    talk = Talk(HANDLERS["retry middleware"], bank=Bank(asks=False))
+    talk.bank.fails = True
+    assert talk.say() == REFUSED
+    assert repr(talk.error.__cause__) == "RuntimeError('bank down')"
+    assert "was started by this run before" in str(talk.error)
+
+
+@pytest.mark.parametrize("call_id", ["c1", None])
+def test_a_call_whose_message_is_gone(call_id):
+    """Nothing says which call it is: an error before the tool."""
+    call = {"name": "pay", "args": {"amount": 5}, "id": call_id, "type": "tool_call"}
+    talk = Talk(sending_alone(call), script=[AIMessage("hi")], bank=Bank(asks=False))
+    assert (talk.say("pay"), talk.bank.paid) == ("GraphError", [])
+    assert "the last message of a model does not make it, or has no id" in str(talk.error)

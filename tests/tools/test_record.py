@@ -270,3 +270,12 @@ def test_a_graph_that_sends_each_call_is_left_as_it_is(caplog):
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
     with_patching(above(model_node(model)), record=True)
     assert caplog.messages == ["record=True records nothing: no node of the graph is a ToolNode"]
+
+
+def test_twins_are_two_calls():
+    """Two equal calls of one message, with one id, run once each."""
+    message = calls(MAIL, MAIL)
+    message.tool_calls[1]["id"] = "c1"
+    agent = Agent("recorded", message, recover=False)
+    agent.say("go")
+    assert agent.desk.did.total() == 2

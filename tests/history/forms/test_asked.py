@@ -234,3 +234,28 @@ def test_asked_linear():
     )
     assert large <= 2.2 * small
     assert len(media_in(history(500))) == 500
+
+
+def test_an_agent_that_looks_at_screenshots_sees_the_others():
+    """Of the results of the turn that runs the newest is taken, or the one that is named."""
+    old = [H([image(0)]), AIMessage("ok", id="a0")]
+    history = [*old, H("look"), *seen(image(1), name="t1"), *seen(TEXT, image(2), name="t2")]
+    assert shown(asked_form(history, IMAGE).messages) == ["image/1"]
+    assert shown(asked_form(history, IMAGE, "all").messages) == []
+    assert shown(asked_form(history, NONE).messages) == []
+    assert not asked_form(history, IMAGE, "named")
+    named = f"messages.4.content.0.tool_result.content.0.image: {IMAGE}"
+    assert shown(asked_form(history, named, "named").messages) == ["image/0", "image/2"]
+    assert shown(asked_form(history, named, "newest").messages) == ["image/2"]
+    assert shown(asked_form(history, IMAGE, "newest", 2).messages) == ["image/2"]
+
+
+def test_nothing_is_done_without_media_or_without_a_phrase():
+    """The very history comes back."""
+    for history in ([H("a"), *seen(TEXT), H("b")], [H([image()]), AIMessage("ok"), H("b")]):
+        for take in TAKES:
+            assert (
+                asked_form(history, "tools.0.image: Input should be text", take).messages is history
+            )
+    assert asked_form([H("a"), H("b")], IMAGE).messages == [H("a"), H("b")]
+    assert not asked_form([], " ".join(REFUSALS))

@@ -265,3 +265,13 @@ def test_refused_linear(form, history, refusal):
 
 
 # --- LangChain's v1 content -----------------------------------------------------------------------
+
+
+def test_the_last_message_stays():
+    """A model may be asked to go on with it; a tool of the provider may still run."""
+    for last in (ai(""), claude(THINKING), claude(TEXT, SEARCH), gpt(COMPUTER), gpt(reasoning())):
+        history = [ASK, last]
+        assert repair_refused(history).messages is history
+    assert stored([ASK, claude(SEARCH), ai("", id="a2"), ai("", id="a3")])[1] == claude(
+        started("web_search")
+    )
