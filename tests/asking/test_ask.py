@@ -471,3 +471,24 @@ def test_a_patch_model_that_answered_is_not_asked_again():
     with pytest.raises(RefusedError):
         node_of(node).invoke(say(SILENT), CONFIG)
     assert (len(first.seen), len(second.seen)) == (1, 1)
+
+
+def test_a_note_says_why_the_second_of_two_models_is_not_asked_again():
+    """The node is not run again: the first has answered."""
+    refused = RefusedError("Could not process image", 400)
+
+    def refuses(_: Any) -> None:
+        raise refused
+
+    first, second = StrictModel("plan"), StrictModel(refuses=refuses)
+
+    def llm(state: Any) -> dict[str, Any]:
+        first.invoke(state["messages"])
+        return {"messages": [second.invoke(state["messages"])]}
+
+    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
+    with pytest.raises(RefusedError) as raised:
+        with_patching(builder.compile()).invoke({"messages": [HumanMessage("go")]})
+    assert raised.value is refused
+    assert "had answered before" in "".join(refused.__notes__)
+    assert len(first.seen) == 1
