@@ -335,6 +335,7 @@ AFTER_MODEL: Final = ("post_model_hook", ".after_model")
 name, and the end of the names of middleware nodes."""
 
 _ROUTERS = "_routers"
+"""The end of the name of the node with the routers of a `ToolNode`."""
 
 _MODELS = ("agent", "model", "pre_model_hook")
 _TO_MODEL = (".before_model", ".before_agent", _ROUTERS)

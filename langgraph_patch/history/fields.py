@@ -202,6 +202,7 @@ class Block:
 
     @classmethod
     def of_text(cls, text: str) -> Block:
+        """The block of a text, in the form that every integration reads."""
         return cls({"type": "text", "text": text})
 
     def with_fields(self, fields: Mapping[str, Any]) -> Block:
@@ -225,7 +226,7 @@ def blocks_of(message: BaseMessage) -> list[Block]:
 
 
 def blocks_beside(message: BaseMessage) -> list[Block]:
-    """The blocks that OpenAI's integration puts beside the content in its older form."""
+    """The blocks that OpenAI's integration puts beside the content (`output_version="v0"`)."""
     return [*map(Block, dicts(message.additional_kwargs.get("tool_outputs")))]
 
 
