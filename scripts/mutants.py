@@ -5,7 +5,8 @@
     python scripts/mutants.py --only history        of one package
 
 It prints the share that a test killed, and the change of each mutant that survived. `[tool.mutmut]`
-in pyproject.toml names the packages that are changed and the tests that run.
+in pyproject.toml names the packages that are changed and the tests that run. It needs more:
+`pip install -e '.[test,mutants]'`.
 """
 
 from __future__ import annotations
