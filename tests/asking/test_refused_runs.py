@@ -8,6 +8,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -88,8 +89,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=repr)
-@pytest.mark.parametrize("place", PATCHED)
+@pytest.mark.parametrize(("error", "place"), [*zip(ERRORS, cycle(PATCHED))])
 def test_another_error_is_never_asked_again(place, error):
     """One request, and the same exception, whatever the history is."""
 

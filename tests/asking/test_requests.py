@@ -22,13 +22,13 @@ HEALTHY = ("nothing", "429")
 
 
 def pytest_generate_tests(metafunc: Any) -> None:
-    """Play each shape with four events, and the ways and forms in turn; all with `--long`."""
+    """Play each shape with a third of the events, the rest in turn; all with `--long`."""
     if "shape" not in metafunc.fixturenames:
         return
     rows: Any = [*product(SHAPES, EVENTS, WAYS, PATCHED)]
     if not metafunc.config.getoption("--long"):
         others = cycle(product(WAYS, PATCHED))
-        pairs = [(s, e) for i, s in enumerate(SHAPES) for e in [*EVENTS][i % 2 :: 2]]
+        pairs = [(s, e) for i, s in enumerate(SHAPES) for e in [*EVENTS][i % 3 :: 3]]
         rows = [(*pair, *next(others)) for pair in pairs]
     metafunc.parametrize(("shape", "event", "way", "form"), rows)
 

@@ -31,10 +31,10 @@ def test_a_scene_does_what_its_row_says(place):
 
 
 def pytest_generate_tests(metafunc):
-    """Play a sixth of the scenes, each in some graphs; all with `--long`."""
+    """Play an eleventh of the scenes, each in some graphs; all with `--long`."""
     if "kind" in metafunc.fixturenames:
         cases = [(kind, place) for kind in TABLE["KINDS"] for place in range(len(TABLE["SCENES"]))]
-        cases = cases if metafunc.config.getoption("--long") else cases[::6]
+        cases = cases if metafunc.config.getoption("--long") else cases[::11]
         elsewhere = {"deep agent": pytest.mark.server}  # deepagents is not in the set `dev`
         marked = [pytest.param(*case, marks=elsewhere.get(case[0], ())) for case in cases]
         metafunc.parametrize(("kind", "place"), marked)

@@ -7,6 +7,7 @@ asks again, and then does what the bare graph does where nothing is refused.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -122,13 +123,13 @@ OPTIONS: list[dict[str, Any]] = [{}, {"record": True}, {"once": ["pays"]}, {"mod
 
 
 LOOKS = [last_call, by_attribute, by_type, by_search]
-PAIRS = [(i, (i + k) % 4) for i in range(4) for k in range(4)]
 CASES = [
-    (refusal, LOOKS[a], [*RETURNED][b], OPTIONS[(a + b + i) % 4])
-    for i, refusal in enumerate(REFUSALS)
-    for a, b in PAIRS
+    (each, LOOKS[(a + b) % 4], [*RETURNED][a], OPTIONS[b])
+    for n, each in enumerate(REFUSALS)
+    for a, b in product(range(4), range(4))
+    if (a + b) % 3 == n
 ]
-"""Each pair of two of the four."""
+"""What is returned with each option, and the others in turn."""
 
 
 @pytest.mark.parametrize(("refusal", "look", "returned", "options"), CASES)
@@ -160,9 +161,10 @@ def test_a_judge_that_is_refused_ends_no_call(
     assert state["messages"][-1].text == "done"
 
 
-@pytest.mark.parametrize("returned", RETURNED)
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("refusal", REFUSALS)
+@pytest.mark.parametrize(
+    ("refusal", "options", "returned"),
+    [(r, OPTIONS[(a + b) % 4], w) for a, r in enumerate(REFUSALS) for b, w in enumerate(RETURNED)],
+)
 def test_a_note_about_a_live_call_ends_it_not(refusal: str, options: Any, returned: str):
     """A node that asks nobody but a model goes on, and the call runs once."""
     notes = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("noted")] * 9)

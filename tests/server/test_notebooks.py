@@ -55,15 +55,12 @@ def outputs_of(notebook):
 
 
 def shown(notebook):
-    """What each cell shows, without ages; of a picture, that there is one.
+    """What each cell shows, without ages.
 
     An age may be a character longer, which moves the breaks in the columns of its table: so of a
     text with one, the words are compared, whatever their order and their colours.
     """
     for output in outputs_of(notebook):
-        data = output.get("data", {})
-        if "image/png" in data:
-            data["image/png"] = "a picture"
         if AGE.search(output.get("text", "")):
             output["text"] = sorted(AGE.sub("AGE ", COLOUR.sub(" ", output["text"])).split())
     return [cell.get("outputs") for cell in notebook.cells]

@@ -148,7 +148,7 @@ def test_two_processes_answer_at_the_same_moment(database, answers, tmp_path, py
 @pytest.mark.parametrize(("kind", "durability"), [("create_agent", "sync"), ("recorded", "async")])
 def test_a_process_that_is_killed(database, kind, durability, tmp_path, pytestconfig):
     """At a random moment around the tool; then it is continued, and a message comes."""
-    for number in range(50 if pytestconfig.getoption("--long") else 3):
+    for number in range(50 if pytestconfig.getoption("--long") else 2):
         ledger, config = tmp_path / f"{number}", {"configurable": {"thread_id": str(number)}}
 
         def act(value: Any, ledger: Path = ledger, config: Any = config) -> None:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -253,8 +254,7 @@ def asked(case: Case) -> list[str]:
     return [each.value if isinstance(each.value, str) else "approval" for each in case.interrupts]
 
 
-@pytest.mark.parametrize("place", ["memory", "sqlite"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "place"), [*zip(WAYS, cycle(["memory", "sqlite"]))])
 def test_a_pause_is_told_as_it_is(way: str, place: str, tmp_path: Path):
     """What waits is kept; of another one no line says that a human has to answer."""
     make, shown, status, causes = WAYS[way]

@@ -88,9 +88,9 @@ CASES = [(*played, scene) for played in PLAYED for scene in SCENES]
 
 
 def pytest_generate_tests(metafunc):
-    """Play a third of the scenes, each with some kinds of graphs; all with `--long`."""
+    """Play a quarter of the scenes, each with some kinds of graphs; all with `--long`."""
     if "scene" in metafunc.fixturenames:
-        cases = CASES if metafunc.config.getoption("--long") else CASES[::3]
+        cases = CASES if metafunc.config.getoption("--long") else CASES[::4]
         names = [f"{kind} {options} {scene.__name__}" for kind, options, scene in cases]
         metafunc.parametrize(("kind", "options", "scene"), cases, ids=names)
 

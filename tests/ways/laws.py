@@ -143,8 +143,10 @@ class Reference:
         return self._played[word]
 
 
-def ways(name: str, mode: str, right: Reference, most: int, first: str = "") -> Iterator[Way]:
-    """Every way of up to that many events, in one kind of graph; only those that begin so.
+def ways(
+    name: str, mode: str, right: Reference, most: int, first: str = "", *, but: str = ""
+) -> Iterator[Way]:
+    """Every way of up to that many events, in one kind of graph; those that begin so, but for one.
 
     Left out are ways in which an answer comes that nobody waits for, and those that begin with a
     way that is broken or whose last event does nothing.
@@ -154,7 +156,7 @@ def ways(name: str, mode: str, right: Reference, most: int, first: str = "") -> 
     def go(word: str, world: World) -> Iterator[Way]:
         for letter in EVENTS:
             new = word + letter
-            if letter in "yn" and not right(word).waits:
+            if letter == but or (letter in "yn" and not right(word).waits):
                 continue
             if not new.startswith(first[: len(new)]):
                 continue
