@@ -56,14 +56,18 @@ def test_every_state_on_every_wire(wire, pytestconfig):
 
     What can be stored is stored, so that the second turn needs one request; but on a wire that
     refuses the form of another provider as well. `patch_model` has no state to write. Each state
-    is in another place; with `--long`, in all.
+    is in another place, and of those that are accepted a third; with `--long`, in all.
     """
     states, rule = {**STATES, **FOREIGN}, partial(reason, wire)
     refused = set()
     for number, (name, (history, _)) in enumerate(states.items(), WIRES.index(wire)):
         bare = in_three_turns("bare", rule, history)
-        is_whole = pytestconfig.getoption("--long")
-        for place in PATCHED if is_whole else [PATCHED[number % len(PATCHED)]]:
+        places = [PATCHED[number % len(PATCHED)]]
+        if pytestconfig.getoption("--long"):
+            places = PATCHED
+        elif bare == [1, 1, 1] and number % 3:
+            continue
+        for place in places:
             found = in_three_turns(place, rule, history)
             if bare == [1, 1, 1]:
                 assert found == bare, (name, place)
