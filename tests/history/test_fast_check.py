@@ -18,6 +18,7 @@ from langgraph_patch.history.repair import patch_reading
 from support import strategies as hostile
 from support.histories import ai, result
 from support.strategies import fewer
+from support.words import ALPHABET, history_of, words
 
 TEXT = {"type": "text", "text": "a"}
 TOOL_USE = {"type": "tool_use", "id": "c1", "name": "t", "input": {}}
@@ -76,6 +77,14 @@ def test_no_damaged_field_is_missed():
             assert finds_nothing(repaired)
             kept = [type(m) for m in repaired if not isinstance(m, ToolMessage)]
             assert kept == [type(m) for m in ANSWERED if not isinstance(m, ToolMessage)]
+
+
+def test_every_history_that_it_accepts_is_left_as_it_is():
+    """Of up to three messages over the alphabet of the laws."""
+    every = (word for length in (1, 2, 3) for word in words(length, ALPHABET))
+    accepted = [word for word in every if is_valid(history_of(word))]
+    assert len(accepted) == 40
+    assert [word for word in accepted if not finds_nothing(history_of(word))] == []
 
 
 @fewer(2)

@@ -130,7 +130,9 @@ def test_no_message_of_a_healthy_thread_is_validated(path, saver, built):
     assert built
 
 
-@pytest.mark.parametrize("detail", ["_MODEL", "serializer", "own hook", "hook"])
+@pytest.mark.parametrize(
+    "detail", ["_MODEL", "serializer", "its subclass", "a saver of ones own", "own hook", "hook"]
+)
 def test_without_the_private_detail_all_is_validated(detail, saver, monkeypatch):
     """And with a serializer of the application, such as one that decrypts."""
     stored("healthy", saver=saver)
@@ -138,6 +140,10 @@ def test_without_the_private_detail_all_is_validated(detail, saver, monkeypatch)
         monkeypatch.setattr(unvalidated, "_MODEL", None)
     elif detail == "serializer":
         saver.serde = EncryptedSerializer(Reversed())
+    elif detail == "its subclass":
+        saver.serde = type("Own", (JsonPlusSerializer,), {})()
+    elif detail == "a saver of ones own":
+        saver = type("Own", (type(saver),), {})(saver.conn)
     elif detail == "own hook":
         saver.serde = JsonPlusSerializer(__unpack_ext_hook__=lambda *_: HumanMessage("hidden"))
     else:

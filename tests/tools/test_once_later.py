@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import time
 import uuid
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,7 @@ from kit import BARE, StrictModel, calls, loop, results_in
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.errors import GraphError
+from langgraph_patch.errors import GraphError, StartedError
 from langgraph_patch.evidence.claims import _ID, Claim, Record, is_record
 from langgraph_patch.evidence.window import Reader
 from support.bank import FAILED_TEXT, PAID, REFUSED, THREAD, Bank, Talk
@@ -48,9 +49,13 @@ def test_a_fork_with_another_answer(kind, first):
     assert talk.bank.paid == ([5] if first == "yes" else [])
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
 @pytest.mark.parametrize("ids", [["m1", "m1"], ["m1", "m2"]])
-def test_a_message_that_is_made_again_in_a_later_turn(ids):
-    """A cache of model answers gives last week's message: its call is another one."""
+def test_a_message_that_is_made_again_in_a_later_turn(ids, *, is_kept):
+    """A cache of model answers gives last week's message: its call is another one.
+
+    Without the old checkpoints nobody can tell: it is given no result, and does not run.
+    """
     bank = Bank(asks=False)
     script = [calls(("pay", {"amount": 5}), id=each) for each in ids]
     model = StrictModel(script=[script[0], AIMessage("Done."), script[1], AIMessage("Done.")])
@@ -59,10 +64,15 @@ def test_a_message_that_is_made_again_in_a_later_turn(ids):
     builder.add_node("boss", lambda _: {}).add_edge(START, "boss")
     task = Send("worker", {"messages": [HumanMessage("pay", id="task")]})
     builder.add_conditional_edges("boss", lambda _: [task], ["worker"])
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()), once=["pay"])
-    for _ in ids:
+    saver = sqlite_saver()
+    graph = with_patching(builder.compile(checkpointer=saver), once=["pay"])
+    can_tell = is_kept or ids[0] != ids[1]
+    graph.invoke({"messages": [HumanMessage("week")]}, THREAD)
+    if not is_kept:
+        saver.conn.execute("DELETE FROM checkpoints WHERE checkpoint_ns = ''")
+    with nullcontext() if can_tell else pytest.raises(StartedError, match="was used before"):
         graph.invoke({"messages": [HumanMessage("week")]}, THREAD)
-    assert bank.paid == [5, 5]
+    assert bank.paid == [5, 5][: 1 + can_tell]
 
 
 @pytest.mark.parametrize("kind", ["hand_built", "create_agent", "recorded", "node"])
