@@ -331,6 +331,18 @@ def test_what_others_write_at_any_moment_is_kept(kind, check, path):
     check(path, kind)
 
 
+def test_a_thread_that_moves_while_a_repair_is_planned_is_not_written(saver):
+    """Nobody meets a repair that is taken back at once."""
+    made = stored("abandoned", saver=saver)
+
+    def text(_):
+        write(made, [HumanMessage("late")])
+        saver.put = lambda *_: pytest.fail("written")
+        return "nothing is known"
+
+    assert repaired(saver, placeholder=text)[0] == "moved"
+
+
 class Forgetful(SqliteSaver):
     """Stores something else than a repair wrote."""
 
