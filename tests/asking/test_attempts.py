@@ -3,6 +3,7 @@
 `test_refused_runs` shows the forms after a refusal.
 """
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import push_message
+from langgraph.types import RetryPolicy
 
 from kit import StrictModel
 from langgraph_patch import patch_model, with_patching
@@ -22,6 +25,7 @@ from support.refused import (
     TEXT,
     THINKING,
     WAYS,
+    RefusedError,
     RefusingModel,
     ai,
     claude,
@@ -127,6 +131,30 @@ def test_a_node_that_asks_ten_times_is_refused_once(place: str, way: str):
     model = RefusingModel(rule=blocks, disable_streaming="stream" not in place)
     WAYS[way](in_one_node(place, model), {"messages": FOREIGN}, CONFIG)
     assert [plain(seen) for seen in model.seen] == [False] + [True] * LOOP
+
+
+def test_what_a_refused_request_pushed_is_dropped():
+    """Its node runs again, and pushes it again."""
+    model, ids = RefusingModel(rule=blocks), (f"p{number}" for number in count())
+
+    def node(state: Any) -> Any:
+        push_message(AIMessage("thinking", id=next(ids)))
+        return {"messages": [model.invoke(state["messages"])]}
+
+    state = with_patching(node_of(node)).invoke({"messages": FOREIGN}, CONFIG)
+    assert len(model.seen) == 2
+    assert [m.id for m in state["messages"] if m.text == "thinking"] == ["p1"]
+
+
+def test_an_attempt_of_a_policy_sends_what_was_refused_once():
+    """The other forms were refused in the attempt before."""
+    model = RefusingModel(rule=lambda _: "no")
+    policy = RetryPolicy(max_attempts=3, initial_interval=0.001, retry_on=Exception)
+    node = lambda state: {"messages": [model.invoke(state["messages"])]}
+    builder = StateGraph(MessagesState).add_node("model", node, retry_policy=policy)
+    with pytest.raises(RefusedError):
+        with_patching(builder.add_edge(START, "model")).compile().invoke({"messages": BOTH})
+    assert len(model.seen) == 3 + 1 + 1
 
 
 def test_a_form_that_is_not_accepted_any_more_takes_no_request_more():

@@ -89,3 +89,9 @@ def test_what_a_lookup_may_return():
     text = "The lookup for 'wire' returned 3: expected a ToolMessage, a str or None."
     with pytest.raises(OptionError, match=re.escape(text)):
         settled("unknown", lambda _: 3)
+
+
+@pytest.mark.parametrize("cause", ["failed", "not_started", "malformed"])
+def test_it_is_not_asked_about_what_is_known(cause: Any):
+    """The records say what became of the call."""
+    assert settled(cause, lambda _: "booked") == {}
