@@ -18,7 +18,7 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
-from kit import Desk, StrictModel
+from kit import Desk, StrictModel, calls, loop
 from langgraph_patch import patch_model, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.refused import (
@@ -430,10 +430,21 @@ def test_reading_an_error_never_raises(name: str, place: str):
     assert len(model.seen) == (3 if "status_code" in dir(error) else 1)
 
 
-# --- a refusal that is no error any more --------------------------------------------------------
-
-
 # --- a call that was left to a frontend ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("accepts", [True, False])
+def test_a_call_of_a_frontend_stays_open_until_it_is_refused(*, accepts: bool):
+    """Its result may still come. No tool of the graph has its name."""
+    rule = lambda seen: None if accepts or seen[-1].type == "tool" else "a call has no result"
+    model = RefusingModel(rule=rule)
+    graph = with_patching(loop(model, Desk().tools()).compile())
+    graph.invoke({"messages": [HumanMessage("1"), calls(("show", {}))]})
+    assert [m.type for m in model.seen[-1]] == ["human", "ai", *["tool"] * (not accepts)]
+    assert len(model.seen) == 1 + (not accepts)
+
+
+# --- what asks below a node ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["graph", "entrypoint", "node"])
