@@ -18,7 +18,7 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
-from kit import Desk, StrictModel, calls, loop
+from kit import Desk, StrictModel, calls
 from langgraph_patch import patch_model, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.refused import (
@@ -438,7 +438,7 @@ def test_a_call_of_a_frontend_stays_open_until_it_is_refused(*, accepts: bool):
     """Its result may still come. No tool of the graph has its name."""
     rule = lambda seen: None if accepts or seen[-1].type == "tool" else "a call has no result"
     model = RefusingModel(rule=rule)
-    graph = with_patching(loop(model, Desk().tools()).compile())
+    graph = with_patching(create_agent(model, Desk().tools()))
     graph.invoke({"messages": [HumanMessage("1"), calls(("show", {}))]})
     assert [m.type for m in model.seen[-1]] == ["human", "ai", *["tool"] * (not accepts)]
     assert len(model.seen) == 1 + (not accepts)
