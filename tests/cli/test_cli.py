@@ -420,7 +420,7 @@ def test_json_is_json_whatever_a_state_holds(cli, path):
 
 
 def test_repair_is_a_dry_run_unless_applied(cli, path):
-    """Without --apply nothing is written, the plan is printed, and the exit code is 1."""
+    """Without --apply the file is only read, the plan is printed, and the exit code is 1."""
     before = rows_of(path)
     code, out, err = cli("repair", path, "--all", "--min-age", 0)
     assert code == 1
@@ -436,6 +436,10 @@ def test_repair_is_a_dry_run_unless_applied(cli, path):
     assert "placeholder for mail (unknown); placeholder for wire (unknown)" in out
     assert json.loads(cli(*how, "--diff", "--json")[1])["outcome"] == "planned"
     assert rows_of(path) == before
+    execute(path, "CREATE TRIGGER trap AFTER INSERT ON writes BEGIN DELETE FROM writes; END")
+    for command in (("scan", path), ("show", path, "broken"), how):
+        assert cli(*command)[0] == 1  # what would refuse a file that is written to
+    assert cli(*how, "--apply", "--yes")[0] == 2
 
 
 def test_each_thread_is_repaired_as_it_is_found(cli, path, monkeypatch):
@@ -448,8 +452,13 @@ def test_each_thread_is_repaired_as_it_is_found(cli, path, monkeypatch):
 
 
 def test_a_human_confirms_what_is_written(cli, path, monkeypatch):
-    """The question names the database and how many histories; all but yes writes nothing."""
+    """The question names the database and how many: those are written, and none without a yes."""
     before, how = rows_of(path), ("repair", path, "--all", "--apply", "--min-age", 0)
+
+    def new_ones(name):
+        with SqliteSaver.from_conn_string(path) as saver:
+            return stored("abandoned", saver=saver, thread_id=name)
+
     for typed, code in (("", 1), ("n\n", 1), (" YES\n", 0)):
         assert rows_of(path) == before
         typing = io.StringIO(typed)
@@ -459,10 +468,18 @@ def test_a_human_confirms_what_is_written(cli, path, monkeypatch):
         causes = "1 with recoverable results, 1 awaiting_input"
         assert err.startswith(f"write 1 repair to {path} ({causes})? [y/N] ")
         assert (found, "nothing was written." in err) == (code, code == 1)
-    monkeypatch.setattr(sys, "stdin", None)  # there is nothing to ask: only a pause is left
-    assert cli(*how)[0] == 0
-    code, _, err = cli(*how, "--on-pause", "abandon")
-    assert (code, "nobody can be asked whether to write 1 repair to" in err) == (2, True)
+    typing = io.StringIO("y\n")
+    typing.isatty = lambda: bool(new_ones("late"))  # it breaks while the human reads the question
+    monkeypatch.setattr(sys, "stdin", typing)
+    new_ones("early")
+    assert outcomes_in(cli(*how)[1]) == {"early": "repaired", "paused": "paused"}
+    assert ids_in(cli("scan", path, "late")[1]) == ["late"]
+    assert cli(*how, "--yes")[0] == 0
+    for nobody in (None, io.StringIO("y\n")):
+        monkeypatch.setattr(sys, "stdin", nobody)  # there is nothing to ask: only a pause is left
+        assert cli(*how)[0] == 0
+        code, _, err = cli(*how, "--on-pause", "abandon")
+        assert (code, "nobody can be asked whether to write 1 repair to" in err) == (2, True)
 
 
 def test_a_limit_repairs_a_first_few(cli, path, monkeypatch):

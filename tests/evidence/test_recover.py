@@ -82,6 +82,29 @@ def test_the_next_turn_looks_again_once():
             assert searched == f"sent, {ending}{' | final' * (written != 'sent')}"
 
 
+class Failing(InMemorySaver):
+    """Fails after some queries."""
+
+    left = 0
+
+    def get_tuple(self, config: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError
+        return super().get_tuple(config)
+
+
+def test_where_the_record_cannot_be_read_no_cause_is_stated():
+    """A result is one whatever came before it; another record could tell another cause."""
+    thread = Thread(BOTH, sent("sent", ASKS))
+    thread.saver.__class__ = Failing
+    found = []
+    for left in range(9):
+        thread.saver.left = left
+        found.append(thread.found())
+    assert {*found} == {"unknown, unknown", "sent, unknown", "sent, awaiting_input | paused"}
+
+
 class Slow(InMemorySaver):
     """Stores what a task wrote a moment after it was searched for."""
 

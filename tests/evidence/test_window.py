@@ -6,6 +6,7 @@ And what one search reads of a checkpointer, and what it does on errors.
 from typing import Any
 
 from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
@@ -14,7 +15,8 @@ from kit import Agent
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.storage import RETURN
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.evidence.window import Reader
+from langgraph_patch.evidence.window import Reader, read_windows, windows_of
+from langgraph_patch.history.calls import read_calls
 from support.supersteps import (
     ASKS,
     CLIENT,
@@ -124,6 +126,23 @@ def test_one_search_reads_100_000_messages():
     for budget, read in ((102, 1), (103, 2), (204, 2), (205, 3)):
         reader = Reader(thread.saver, "messages", budget=budget)
         assert count_of(reader, thread.config) == read
+
+
+def test_twenty_of_the_checkpoints_that_placeholders_name_are_read():
+    """A client may post any number of them. The other calls are searched from the newest one."""
+    thread, asked = Thread(ONE_CALL), list[Any]()
+
+    class Asked(InMemorySaver):
+        def get_tuple(self, config: Any) -> Any:
+            asked.append(config)
+            return super().get_tuple(config)
+
+    thread.saver.__class__ = Asked
+    messages = [made("wire:c1", id=f"m{number}") for number in range(30)]
+    calls = [call for index, message in enumerate(messages) for call in read_calls(message, index)]
+    windows = windows_of(messages, calls, {call.key: f"old{call.index}" for call in calls})
+    run_sync(read_windows(Reader(thread.saver, "messages"), Address.of(thread.config), windows))
+    assert len(asked) == 1 + 20
 
 
 def test_a_stored_history():

@@ -138,6 +138,10 @@ def test_a_legacy_function_call():
         listed, written, _ = repaired([raw, *behind])
         assert listed.tool_calls == [call_of("t", "call_1c9be45b", A)]
         assert written.tool_call_id == "call_1c9be45b"
+        assert listed.additional_kwargs == {}
+    beside = AIMessage("", invalid_tool_calls=[invalid_of('{"a')])
+    beside.additional_kwargs["tool_calls"] = [raw_of('{"a')]
+    assert repaired([beside])[0].additional_kwargs == {}
     assert defects([raw_only([raw_of("{}")]), answer]) == ["wrong_role"]
 
 

@@ -67,6 +67,14 @@ def test_what_a_finding_replaces():
         assert with_finding(finding, patch.messages).messages is patch.messages
 
 
+def test_no_message_gets_the_id_of_another_one():
+    """Not of one that is far away, either: a reducer would put one in the place of the other."""
+    taken = H("x", id=PLACEHOLDER.id)
+    for history in ([A, taken], [taken, A]):
+        ids = [message.id for message in patch_messages(history).messages]
+        assert len({*ids}) == 3
+
+
 @pytest.mark.parametrize("cause", ["unknown", "awaiting_input"])
 def test_a_marked_placeholder_is_searched_for_once_more(cause):
     """What is found then, also the same, is written without the mark, unless the search failed."""

@@ -1,6 +1,7 @@
 """Placeholders: their ids and markers, the application's own texts, and those of others."""
 
 import pytest
+from langchain_core.messages import AIMessage
 
 from langgraph_patch import Finding, is_placeholder, patch_messages
 from langgraph_patch.errors import OptionError
@@ -63,7 +64,9 @@ def test_results_that_only_quote_a_placeholder_stay():
         result([{"type": "text", "text": DEEPAGENTS[0]}]),
         result("?", additional_kwargs={"orphan_tool_call_placeholder": False}),
     ):
-        assert is_quiet([A, genuine])
+        finding = Finding(result=result("found"))
+        assert is_quiet([A, genuine], evidence={(0, 0): finding})
+    assert is_quiet([A, result('{"cancelled":true}', name=None, status="error"), AIMessage("hm")])
 
 
 def test_one_text_about_a_call_inside_is_more_than_none():

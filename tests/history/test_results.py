@@ -31,7 +31,7 @@ IMAGE = {"type": "image", "url": "https://x.y/z.png"}
 
 
 def test_results_without_a_call_are_dropped():
-    """Also in the wrong role, whether they name a call or not."""
+    """Also in the wrong role, whether they name a call or not; what is beside one stays."""
     named, unnamed = chat(tool_call_id="gone"), FunctionMessage("r", name="t")
     patch = patch_messages([H("q"), named, unnamed])
     assert str(patch) == "dropped 'result' 'gone'; dropped 't' ''"
@@ -39,6 +39,7 @@ def test_results_without_a_call_are_dropped():
     assert kinds([ai(None), H([in_block(None)])]) == ["converted"]
     assert kinds([H([in_block()])]) == ["dropped"]
     assert is_quiet([AIMessage([in_block()])])
+    assert repaired([H([in_block(), TEXT], id="h")]) == [H([TEXT], id="h")]
 
 
 def test_the_placeholder_of_a_custom_call_is_wrapped():

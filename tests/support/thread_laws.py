@@ -167,6 +167,20 @@ def check_other_writer(database: str, kind: str) -> None:
     assert outcomes == {"moved", "repaired"}
 
 
+def check_late_result(database: str, kind: str) -> None:
+    """What a task writes beside a checkpoint, before whichever call, is not left behind there."""
+    outcomes = set()
+
+    def finish(outsider: Any) -> None:
+        saver = outsider.graph.checkpointer
+        newest = saver.get_tuple(outsider.config).config
+        saver.put_writes(newest, [("messages", [HumanMessage("late")])], "late")
+
+    for repair, _ in crowd(database, kind, finish):
+        outcomes.add(repair.outcome)
+    assert outcomes == {"refused", "moved", "repaired"}
+
+
 def check_two_repairs(database: str, kind: str) -> None:
     """One wins, or both are one: the results are there once, and the history is valid."""
     outcomes = set()

@@ -10,13 +10,14 @@ from support.stored_threads import stored, thread
 
 
 def test_what_is_no_history_is_not_guessed(saver):
-    """A later format, a class that was not loaded, and another kind of state are named."""
+    """A later format, a class that was not loaded, another kind of state, and a lost value."""
     stored("healthy", saver=saver)
     saved = saver.get_tuple(thread())
     for values, error, expected in (
         ({"v": 99}, ThreadError, "format 99, which is newer than this version of langgraph-patch"),
         ({"channel_values": {"messages": ["x"]}}, ThreadError, "a str where a message was"),
         ({"channel_values": {"messages": "x"}}, MessagesError, "x"),
+        ({"channel_values": {}}, ThreadError, "not stored any more: an older one is no substitute"),
     ):
         odd = saved._replace(checkpoint={**saved.checkpoint, **values})
         with pytest.raises(error, match=expected):

@@ -4,11 +4,13 @@ import asyncio
 import operator
 import sqlite3
 from contextlib import closing
+from threading import Thread
 from typing import Annotated
 
 import pytest
 from langchain.messages import AIMessage, HumanMessage
 from langchain_core.messages import RemoveMessage
+from langgraph.checkpoint.serde.event_hooks import emit_serde_event
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -25,6 +27,7 @@ from langgraph_patch.threads import (
     scan_threads,
     undo_repair,
 )
+from langgraph_patch.threads.repair import classes_not_loaded
 from support.databases import rows_of
 from support.stored_threads import (
     ENDED,
@@ -40,6 +43,7 @@ from support.stored_threads import (
 )
 from support.thread_laws import (
     CASES,
+    check_late_result,
     check_other_writer,
     check_pause,
     check_repair,
@@ -257,6 +261,18 @@ def test_what_langgraph_cannot_apply_is_refused_and_named(path, saver):
     assert reason.startswith("LangGraph cannot apply what its finished tasks wrote: ")
 
 
+def test_what_another_thread_does_not_load_is_not_noted():
+    """A listener of LangGraph's serializer hears of every conversation that the process loads."""
+    event = {"kind": "msgpack_blocked", "module": "shop", "name": "Customer"}
+    with classes_not_loaded() as blocked:
+        other = Thread(target=emit_serde_event, args=(event,))
+        other.start()
+        other.join()
+        assert blocked == set()
+        emit_serde_event(event)
+    assert blocked == {"shop:Customer"}
+
+
 @pytest.mark.needs(langgraph="1.2")
 def test_a_history_that_reducers_read_differently_is_refused(path, saver):
     """LangGraph's ignores that all messages are removed, others obey it."""
@@ -324,7 +340,7 @@ def test_a_subgraph_that_keeps_its_own_history(path, saver):
 
 
 @pytest.mark.needs("delta", langgraph="1.2.14")
-@pytest.mark.parametrize("check", [check_other_writer, check_two_repairs])
+@pytest.mark.parametrize("check", [check_other_writer, check_late_result, check_two_repairs])
 @pytest.mark.parametrize("kind", ["agent", "delta"])
 def test_what_others_write_at_any_moment_is_kept(kind, check, path):
     """Before whichever call of a repair it comes; two repairs are one."""

@@ -1,6 +1,7 @@
 """The repair of a stored thread is taken back, and nothing else ever is."""
 
 import pytest
+from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch.errors import ThreadError
@@ -31,7 +32,7 @@ def test_only_what_has_the_mark_of_a_repair_is_deleted(path, saver):
 
 
 def test_a_thread_that_has_moved_on_keeps_its_repair(path, saver):
-    """A message after the repair is worth more than the undo; so are pending writes behind it."""
+    """A message behind it is worth more, and so are pending writes; its mark may be copied."""
     made = stored("abandoned", saver=saver)
     repair_thread(saver, thread(), min_age=0)
     saver.put_writes(saver.get_tuple(thread()).config, [("messages", [])], "task")
@@ -43,6 +44,11 @@ def test_a_thread_that_has_moved_on_keeps_its_repair(path, saver):
     with pytest.raises(ThreadError, match=NOT_REPAIRED):
         undo_repair(saver, thread())
     assert lines(made.history)[-2:] == ["human: next", "ai: done"]
+    copied = {**thread(), "metadata": {"langgraph_patch": "repair"}}
+    made.graph.update_state(copied, {"messages": [HumanMessage("more")]})
+    assert saver.get_tuple(thread()).metadata["langgraph_patch"] == "repair"
+    with pytest.raises(ThreadError, match=NOT_REPAIRED):
+        undo_repair(saver, thread())
 
 
 @pytest.mark.parametrize("make", [Foreign, InMemorySaver])

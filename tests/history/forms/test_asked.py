@@ -126,6 +126,14 @@ def test_a_path_that_leads_nowhere_names_nothing(path):
     assert shown(asked_form(history, f"{path}: {IMAGE}").messages) == []
 
 
+def test_a_number_that_may_mean_two_names_nothing():
+    """It is not known whether the document before the pictures was counted."""
+    pdf = {"type": "file", "base64": "aGk=", "mime_type": "application/pdf"}
+    history = [H([pdf, image(1), image(2)]), AIMessage("ok", id="a"), H("?")]
+    assert not asked_form(history, f"image at index 1: {IMAGE}", "named")
+    assert asked_form(history, f"image at index 2: {IMAGE}", "named")
+
+
 def test_a_refusal_of_a_picture_leaves_documents():
     """They are taken if it is refused again. One of a document leaves the pictures."""
     pdf = {"type": "file", "base64": "aGk=", "mime_type": "application/pdf"}
