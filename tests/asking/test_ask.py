@@ -4,14 +4,17 @@
 """
 
 import asyncio
-from contextlib import nullcontext
+import time
+from contextlib import nullcontext, suppress
+from contextvars import copy_context
+from threading import Event
 from typing import Any
 
 import pytest
 import tenacity
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
@@ -72,8 +75,10 @@ class AsksAJudge(AgentMiddleware):
         self.judge = judge
 
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
-        """Ask it for the same history."""
-        response = handler(request)
+        """Ask it for the same history, also if the first has failed."""
+        response = None
+        with suppress(RefusedError):
+            response = handler(request)
         self.judge.invoke(request.messages)
         return response
 
@@ -311,10 +316,12 @@ class SlowModel(StrictModel):
         return self._generate(*args, **options)
 
 
-@pytest.mark.parametrize("beside", ["a tool", "a model", "a step that comes later", "a coroutine"])
+@pytest.mark.parametrize(
+    "beside", ["a tool", "a model", "a step that comes later", "a coroutine", "a thread"]
+)
 async def test_what_still_runs_beside_the_refused_request_runs_once(beside: str):
     """Another branch of the node has begun, and has not ended."""
-    model, other, desk = RefusingModel(rule=empty), SlowModel(), Desk()
+    model, other, desk, begun = RefusingModel(rule=empty), SlowModel(), Desk(), Event()
     mail = desk.tools()[0]
 
     async def slow_mail() -> None:
@@ -325,12 +332,20 @@ async def test_what_still_runs_beside_the_refused_request_runs_once(beside: str)
         await other.ainvoke("hi")
         desk.note("paid")
 
+    def ask_in_thread() -> None:
+        StrictModel(lambda _: begun.set() or time.sleep(0.2) or "hi").invoke("hi")
+        desk.note("paid")
+
     async def call(history: Any) -> Any:
         if beside == "a coroutine":
             running = asyncio.create_task(slow_mail())
             answer = await model.ainvoke(history)
             await running
             return answer
+        if beside == "a thread":
+            asyncio.get_running_loop().run_in_executor(None, copy_context().run, ask_in_thread)
+            await asyncio.to_thread(begun.wait)
+            return await model.ainvoke(history)
         branch = {"a tool": mail.ainvoke, "a model": ask_other}.get(beside, slow_mail)
         others = [branch({"to": "bob"})] if beside == "a tool" else [branch()]
         return (await asyncio.gather(model.ainvoke(history), *others))[0]
@@ -459,11 +474,12 @@ def test_patch_model_asks_for_itself_below_a_patched_graph(kind: str, way: str):
     assert (stored(graph)[-1], len(model.seen)) == ("done", 3)
 
 
-def test_what_ran_below_the_middleware_is_known_to_the_node():
+@pytest.mark.parametrize("rule", [lambda _: None, never])
+def test_what_ran_below_the_middleware_is_known_to_the_node(rule: Any):
     """A tool that ran there does not run again when another model of the node is refused."""
     did, judge = list[str](), RefusingModel(rule=empty)
     middleware = [AsksAJudge(judge), PatchToolCallsMiddleware(), MailsFirst(did)]
-    agent = create_agent(StrictModel(refuses=lambda _: None), [], middleware=middleware)
+    agent = create_agent(RefusingModel(rule=rule), [], middleware=middleware)
     with pytest.raises(RefusedError):
         with_patching(agent).invoke(say(SILENT))
     assert did == ["mail"]
@@ -475,12 +491,13 @@ def test_a_patch_model_that_answered_is_not_asked_again():
     first, second = StrictModel(), RefusingModel(rule=empty)
     patched = patch_model(first)
 
-    def node(messages: list[BaseMessage]) -> AIMessage:
+    def node(state: Any) -> Any:  # no runnable: no callback shows the node what ran below
         patched.invoke([HumanMessage("sum up")])
-        return second.invoke(messages)
+        return {"messages": [second.invoke(state["messages"])]}
 
+    builder = StateGraph(MessagesState).add_node("agent", node).add_edge(START, "agent")
     with pytest.raises(RefusedError):
-        node_of(node).invoke(say(SILENT), CONFIG)
+        with_patching(builder.compile()).invoke(say(SILENT))
     assert (len(first.seen), len(second.seen)) == (1, 1)
 
 

@@ -198,6 +198,7 @@ NO_REFUSAL = {
     "an error of this package": raised(EvidenceError("no"), cause=REFUSED),
     "an interrupt": raised(GraphInterrupt(()), context=REFUSED),
     "a context that is too long": ContextOverflowError(status_code=400),
+    "an account without credit": SdkError("Your credit balance is too low", status_code=400),
     "a cancelled group": BaseExceptionGroup("g", [asyncio.CancelledError()]),
     "a rate limit of the fallback": raised(SdkError(status_code=429), context=REFUSED),
     "an error that hides its context": raised(ValueError("no"), context=REFUSED),
@@ -209,6 +210,8 @@ NO_REFUSAL["an error that hides its context"].__suppress_context__ = True
 def test_no_refusal(name):
     """The outermost error with a status decides; without one it is none."""
     assert not is_refusal(NO_REFUSAL[name])
+    # One of another model run, which was handled meanwhile, is no cause.
+    assert not is_refusal(raised(ValueError("no"), context=REFUSED), [REFUSED])
 
 
 WRAPPED = {

@@ -16,7 +16,9 @@ from langgraph.types import interrupt as ask_human
 
 from kit import StrictModel
 from langgraph_patch import with_patching
+from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch.graph.mentions import may_ask
+from langgraph_patch.graph.wrapping import cover
 
 
 def asks(state: Any) -> Any:
@@ -116,13 +118,15 @@ def test_what_mentions_a_question(value: Any, *, asked: bool):
 
 @pytest.mark.parametrize("node", [asks, harmless])
 def test_a_named_node_that_may_ask_is_no_model(node: Any, caplog: Any):
-    """A WARNING says so."""
+    """A WARNING says so, and the calls at the end of its history stay open."""
     builder = StateGraph(MessagesState).add_node("gate", node).add_edge(START, "gate")
     with caplog.at_level(logging.WARNING, "langgraph_patch"):
         with_patching(builder, model_node="gate")
     assert ["mentions interrupt" in each.getMessage() for each in caplog.records] == (
         [True] if node is asks else []
     )
+    covered = cover(Graph(builder), frozenset({"messages"}), frozenset({"gate"}))
+    assert covered["gate"].is_model is (node is harmless)
 
 
 class Agent:

@@ -79,12 +79,13 @@ def test_two_histories_with_one_call_have_two_keys():
 
 
 def test_a_call_beside_another_one_of_its_message_has_a_key_of_its_own():
-    """Both have one message."""
+    """Both have one message; a call of another message has another key, whatever its id is."""
     found, builder = [], StateGraph(State)
     note = lambda _, config: found.extend(idempotency_key(config, each) for each in ("c1", "c2"))
     graph = builder.add_node("tools", note).add_edge(START, "tools").compile()
-    graph.invoke({"messages": [calls(("mail", {}), ("wire", {}), id="a1")]})
-    assert len(set(found)) == 2
+    for made in ("a1", "a2"):
+        graph.invoke({"messages": [calls(("mail", {}), ("wire", {}), id=made)]})
+    assert len(set(found)) == 4
 
 
 TWICE = calls(("mail", {}), ("mail", {"to": "eve"}), id="a1")
