@@ -57,7 +57,7 @@ def warn_of_dicts(key: str) -> None:
 def history_after(state: Any, key: str, run: Run) -> list[BaseMessage] | None:
     """The history that a conditional edge decides by; its `state` may lack the key."""
     if get_value(state, key) is None:
-        state = run.values([key], fresh=True)
+        state = {key: run.value_after(key)}
     return messages_in(state, key)
 
 

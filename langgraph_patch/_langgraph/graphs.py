@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from types import MethodType
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, TypedDict, get_args, get_type_hints
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -218,20 +218,24 @@ class Graph:
         """Add a conditional edge that `take_routers` removed, with some of its fields changed."""
         self.builder.branches[source][name] = branch._replace(**changes)
 
+    def add_router(self, source: str, router: Runnable[Any, Any], ends: Sequence[str]) -> None:
+        """Add a conditional edge whose router reads the state itself (`Run.value_after`)."""
+        others = {*self.builder.branches[source]}
+        self.builder.add_conditional_edges(source, router, list(ends))
+        self.builder.schemas[_NoKeys] = {}
+        for name in self.builder.branches[source].keys() - others:
+            branch = self.builder.branches[source][name]
+            self.put_branch(source, name, branch, input_schema=_NoKeys)
+
     def route_edge(self, source: str, target: str, router: Runnable[Any, Any]) -> None:
         """Replace a plain edge by a conditional edge that still leads to `target` only."""
         self.builder.edges.discard((source, target))
-        self.builder.add_conditional_edges(source, router, [target])
+        self.add_router(source, router, [target])
 
     @staticmethod
     def name_behind(node: str) -> str:
         """The name of the node with the routers of a `ToolNode` (`with_patching(record=True)`)."""
         return f"{node}{_ROUTERS}"
-
-    def read_by_branches(self, source: str, schema: type) -> None:
-        """Make the conditional edges that leave `source` read the input schema of a node."""
-        for name, branch in self.builder.branches[source].items():
-            self.put_branch(source, name, branch, input_schema=schema)
 
     def compiled_like(self, graph: Any) -> Any:
         """Compile it with everything that a compiled graph was compiled with or set to.
@@ -256,6 +260,10 @@ class Graph:
         if not graph.builder.branches.get(START):
             run_start_untraced(compiled)
         return compiled
+
+
+class _NoKeys(TypedDict):
+    """The input schema of routers of this package: LangGraph reads nothing for them."""
 
 
 def _holds_messages(hint: object) -> bool:

@@ -14,6 +14,7 @@ The other private details are in `_langgraph.graphs` (graphs and tool nodes that
 from __future__ import annotations
 
 import asyncio
+import copy
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -165,16 +166,27 @@ class Run:
                 return argument
         return {}
 
-    def values(self, keys: Collection[str], *, fresh: bool = False) -> dict[str, Any]:
+    def values(self, keys: Collection[str]) -> dict[str, Any]:
         """The values of these state keys, as far as they have one; none outside of a graph.
 
-        Args:
-            keys: The state keys; managed values, such as `remaining_steps`, are found too.
-            fresh: Whether to apply what the node has written: for its conditional edges. Default:
-                False.
+        Managed values, such as `remaining_steps`, are found too.
         """
         read = self._own.get(_READ)
-        return dict(read(list(keys), fresh)) if callable(read) else {}
+        return dict(read(list(keys))) if callable(read) else {}
+
+    def value_after(self, key: str) -> Any:
+        """The value of a state key with what the task has written, for a conditional edge.
+
+        LangGraph's own read gives the live value to the reducer, which may extend it in place: it
+        would have what was written twice. None if the key has no value.
+        """
+        if (channel := self.channels.get(key)) is None:
+            return None
+        if written := [value for name, value in self._writes or () if name == key]:
+            value = copy.copy(channel.get()) if channel.is_available() else None
+            channel = channel.copy() if value is None else channel.from_checkpoint(value)
+            channel.update(written)
+        return channel.get() if channel.is_available() else None
 
     # --- the task and its superstep ------------------------------------------------------
 

@@ -360,8 +360,7 @@ def add_entry_check(
         graph.builder.add_edge(NAME, target)
     if targets:
         check = _EntryCheck(targets, NAME, node, keys)
-        graph.builder.add_conditional_edges(START, check, [NAME, *targets])
-        graph.read_by_branches(START, history)
+        graph.add_router(START, check, [NAME, *targets])
     for name, branch in branches.items():
         path, ends, schema = Graph.parts_of(branch)
         graph.put_branch(NAME, name, branch, input_schema=schema or graph.builder.state_schema)

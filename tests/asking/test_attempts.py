@@ -192,6 +192,17 @@ def test_a_model_that_reads_the_history_again_is_asked_as_it_is():
     assert [plain(seen) for seen in model.seen] == [False, True, True, False, False]
 
 
+def test_another_model_is_asked_as_it_is():
+    """What one has refused it may read."""
+    models = RefusingModel(rule=blocks), RefusingModel(rule=lambda _: None)
+
+    def node(state: Any) -> Any:
+        return {"messages": [patch_model(each).invoke(state["messages"]) for each in models]}
+
+    node_of(node).invoke({"messages": FOREIGN}, CONFIG)
+    assert [[plain(seen) for seen in each.seen] for each in models] == [[False, True], [False]]
+
+
 def test_nothing_is_kept_in_a_healthy_run(monkeypatch: pytest.MonkeyPatch):
     """Nor read of the history."""
     kept: dict[Any, Any] = {}

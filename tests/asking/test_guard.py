@@ -17,7 +17,13 @@ from typing import Annotated, Any
 import pytest
 from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, HumanMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    HumanMessage,
+    message_chunk_to_message,
+)
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -434,12 +440,13 @@ class Counted(MessagesState):
 
 
 @pytest.mark.parametrize("make", [dict, OrderedDict, partial(defaultdict, list), Counter])
-def test_what_holds_a_cut_call_keeps_its_type(make):
-    """A copy of the dict, with the corrected message."""
+@pytest.mark.parametrize("form", [lambda chunk: chunk, message_chunk_to_message])
+def test_what_holds_a_cut_call_keeps_its_type(make, form):
+    """A copy of the dict, with a corrected copy of the message."""
     model, held = StrictModel(script=[streamed(COMPLETE, CUT)]), make()
 
     def node(state):
-        held["it"] = merged(model.stream(state["messages"]))
+        held["it"] = form(merged(model.stream(state["messages"])))
         return {"messages": [held["it"]], "value": held}
 
     builder = StateGraph(Counted).add_node("model", node).add_edge(START, "model")

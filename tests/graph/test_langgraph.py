@@ -83,7 +83,7 @@ READ: list[tuple[Any, Any, Any]] = [
     (lambda c: type(Run(c).saver), InMemorySaver, type(None)),
     (lambda c: type(Run(c).channels.get("messages")), BinaryOperatorAggregate, type(None)),
     (lambda c: Run(c).values(["messages"]), QUESTION, {}),
-    (lambda c: Run(c).values(["messages"], fresh=True), QUESTION, {}),
+    (lambda c: Run(c).value_after("messages"), QUESTION["messages"], None),
     (lambda c: Run.current().config == c, True, True),
     (lambda c: Run(c).node, "node1", None),
     (lambda c: Run(c).is_alone, True, True),
@@ -559,14 +559,35 @@ def test_copy_builder():
     assert {"nodes", "edges", "branches", "channels", "schemas", "waiting_edges"} <= set(containers)
 
 
-def test_read_by_branches():
-    """A router reads the keys of its input schema."""
-    inputs: list[Any] = []
-    builder = StateGraph(State).add_node("node1", nothing, input_schema=Note)
-    builder.add_conditional_edges(START, lambda state: inputs.append(state) or "node1")
-    graphs.Graph(builder).read_by_branches(START, Note)
-    builder.compile().invoke({**QUESTION, "note": "x"})
-    assert inputs == [{"note": "x"}]
+def extended(left: list[Any], right: list[Any]) -> list[Any]:
+    """A reducer that changes the stored list."""
+    left.extend(right)
+    return left
+
+
+class Kept(State):
+    """A state with each kind of channel for a history."""
+
+    added: Annotated[list[Any], extended]
+    delta: Annotated[list[Any], DeltaChannel(lambda left, several: sum(several, left))]
+    last: list[Any]
+
+
+@pytest.mark.parametrize("key", ["messages", "added", "delta", "last"])
+def test_a_router_that_reads_the_state_itself(key: str):
+    """LangGraph reads nothing for it; it has what the node wrote, which is stored once."""
+    read: list[Any] = []
+
+    def router(state: Any, config: RunnableConfig) -> str:
+        read.append((state, [m.id for m in Run(config).value_after(key)]))
+        return END
+
+    builder = StateGraph(Kept).add_node("node1", lambda _: {key: [HumanMessage("b", id="b")]})
+    graphs.Graph(builder).add_router("node1", RunnableLambda(router), [END])
+    graph = builder.add_edge(START, "node1").compile()
+    ids = ["b"] if key == "last" else ["a", "b"]
+    assert [m.id for m in graph.invoke({key: [HumanMessage("a", id="a")]})[key]] == ids
+    assert read == [({}, ids)]
 
 
 def test_compiled_like():

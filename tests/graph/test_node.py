@@ -119,6 +119,7 @@ REDUCERS: dict[str, Any] = {
     "operator_add": history_with(operator.add),
     "new_only": history_with(new_only),
     "none": history_with(None),
+    "in_place": history_with(operator.iadd),
 }
 """The state of each graph, by the name of its reducer."""
 
@@ -246,7 +247,8 @@ def test_values_of_a_state_of_any_form():
     assert values_in(FrozenState) == {} == values_in(GO)
 
 
-def test_the_entry_check_is_never_answered_from_a_cache():
+@pytest.mark.parametrize("place", ["START", "the model"])
+def test_a_repair_never_comes_from_a_cache(place: str):
     """A result that one thread recorded is not used in another thread with the same messages."""
 
     def build(model: Any, tools: Any, saver: Any) -> Any:
@@ -255,13 +257,21 @@ def test_the_entry_check_is_never_answered_from_a_cache():
         bare.nodes.pop("__default_error_handler__", None)
         return with_patching(bare).compile(checkpointer=saver, cache=InMemoryCache())
 
+    def abandon(*history: AnyMessage) -> None:
+        if place == "START":
+            it.run({"messages": [*history]})
+        else:  # the node repairs what it reads, and START the thread with the next message
+            it.graph.update_state(it.config, {"messages": [*history]}, as_node="tools")
+            it.run(None)
+            it.say("hello")
+
     it = Agent(build, BOTH)
     it.say("go")
     old = it.history[:2]
-    it.run({"messages": [NEVER]})
+    abandon(NEVER)
     assert it.results["c1"] == "sent to bob"
     it.config = {"configurable": {"thread_id": "2"}}
-    it.run({"messages": [*old, NEVER]})
+    abandon(*old, NEVER)
     assert it.results["c1"] == UNKNOWN.format("mail", "c1")
 
 
@@ -352,6 +362,31 @@ def test_a_node_that_rewrites_the_history(node: Any):
     check_request(it.history)
     after = [line for line in lines(it.history) if line != "ai: ok"]
     assert after == [*([] if node is trimming else REPAIRED), "human: hello"]
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (lambda _: {"messages": [FINE]}, [*DAMAGED, FINE]),
+        (lambda state: {"messages": state["messages"]}, DAMAGED),
+        (lambda state: {"messages": [RemoveMessage(m.id) for m in state["messages"]]}, []),
+    ],
+)
+def test_what_no_model_has_read_stays_as_it_is(node: Any, expected: Any):
+    """A node that asks none may stand between a call and its tool, whatever it returns."""
+    it = Agent(lambda _, __, saver: above(node).compile(saver))
+    it.graph.update_state(it.config, {"messages": DAMAGED}, as_node=START)
+    patched(it, recover=False).run(None)
+    assert it.history == expected
+
+
+def test_a_graph_that_returns_its_whole_history_beside_a_repair():
+    """Clients see each new message once."""
+    agent = above(answering).compile()
+    it = Agent(lambda _, __, saver: above(agent).compile(saver))
+    it.graph.update_state(it.config, {"messages": DAMAGED}, as_node=START)
+    [chunk] = patched(it, recover=False).stream(None)
+    assert [line for line in shown(chunk)["node1"]["messages"] if line in RESULTS] == RESULTS
 
 
 @pytest.mark.parametrize("place", ["node", "steps", "model"])
