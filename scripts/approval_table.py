@@ -32,12 +32,12 @@ from langchain.agents.middleware import (
     wrap_tool_call,
 )
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import InjectedToolCallId, StructuredTool
+from langchain_core.tools import InjectedToolCallId
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 from langgraph_swarm import create_swarm
 
-from kit import BARE, StrictModel, above, calls
+from kit import BARE, StrictModel, above, calls, tool_of
 from langgraph_patch import is_placeholder, with_patching
 from langgraph_patch.evidence.claims import is_record
 from support.bank import (
@@ -275,7 +275,7 @@ def commanding(model: Any, tools: Any, saver: Any, own: Any) -> Any:
         result = ToolMessage(inner.func(amount), tool_call_id=tool_call_id)
         return Command(update={"messages": [result]})
 
-    return agent(model, [StructuredTool.from_function(pay)], saver, own)
+    return agent(model, [tool_of(pay)], saver, own)
 
 
 def handling(model: Any, tools: Any, saver: Any) -> Any:

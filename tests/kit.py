@@ -33,7 +33,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_core.runnables import RunnableLambda
-from langchain_core.tools import BaseTool, tool
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
@@ -77,6 +77,17 @@ def streamed(*named: tuple[str, str], reason: str = "", first: int = 1) -> list[
 # --- what tools do --------------------------------------------------------------------------
 
 
+_TOOLS: dict[Any, StructuredTool] = {}
+
+
+def tool_of(function: Any, name: str | None = None) -> StructuredTool:
+    """A tool of a function. LangChain reads its arguments once for all with the same code."""
+    key = function.__code__, name
+    if key not in _TOOLS:
+        _TOOLS[key] = StructuredTool.from_function(function, name=name)
+    return _TOOLS[key].model_copy(update={"func": function})
+
+
 @dataclass
 class Desk:
     """The tools of an agent.
@@ -96,29 +107,25 @@ class Desk:
             with self.log.open("a") as file:
                 file.write(f"{work}\n")
 
+    def mail(self, to: str) -> str:
+        """Send a mail."""
+        self.note(f"mail {to}")
+        return f"sent to {to}"
+
+    def wire(self, amount: int = 0) -> str:
+        """Wire money, if a human agrees."""
+        answer = interrupt(f"wire {amount}?")
+        self.note(f"wire {amount}")
+        return f"wired {amount}: {answer}"
+
+    def boom(self, text: str) -> str:
+        """Raise an error, when the results of the calls beside this one are stored."""
+        time.sleep(0.1)
+        raise RuntimeError(f"kaput {text}")
+
     def tools(self) -> list[BaseTool]:
         """The tools: `mail` works, `wire` asks a human, `boom` raises."""
-
-        @tool
-        def mail(to: str) -> str:
-            """Send a mail."""
-            self.note(f"mail {to}")
-            return f"sent to {to}"
-
-        @tool
-        def wire(amount: int = 0) -> str:
-            """Wire money, if a human agrees."""
-            answer = interrupt(f"wire {amount}?")
-            self.note(f"wire {amount}")
-            return f"wired {amount}: {answer}"
-
-        @tool
-        def boom(text: str) -> str:
-            """Raise an error, when the results of the calls beside this one are stored."""
-            time.sleep(0.1)
-            raise RuntimeError(f"kaput {text}")
-
-        return [mail, wire, boom]
+        return [tool_of(each) for each in (self.mail, self.wire, self.boom)]
 
 
 # --- kinds of agents ------------------------------------------------------------------------

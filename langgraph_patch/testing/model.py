@@ -151,10 +151,10 @@ class StrictModel(BaseChatModel):
         ('Good morning.', 'done', 2)
     """
 
-    script: list[Any] = Field(default_factory=list)
+    script: list[Any] = Field(default_factory=list, repr=False)
     refuses: Callable[[list[BaseMessage]], None] = check_request
     streaming: bool = False
-    seen: list[list[BaseMessage]] = Field(default_factory=list)
+    seen: list[list[BaseMessage]] = Field(default_factory=list, repr=False)
 
     def __init__(self, *script: Any, **fields: Any) -> None:
         known = {

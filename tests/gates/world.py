@@ -14,10 +14,10 @@ from langchain_core.messages import (
     RemoveMessage,
     ToolMessage,
 )
-from langchain_core.tools import BaseTool, tool
+from langchain_core.tools import BaseTool
 from langgraph.types import Command, interrupt
 
-from langgraph_patch.testing import StrictModel, calls
+from kit import StrictModel, calls, tool_of
 from langgraph_patch.testing.model import RefusedError
 
 # --- what providers refuse ------------------------------------------------------------------
@@ -176,7 +176,6 @@ class World:
     def tools(self) -> list[BaseTool]:
         """`pay`, which may ask a human, and `look`."""
 
-        @tool
         def pay(amount: int) -> str:
             """Pay."""
             call_id = f"c{amount}"
@@ -188,13 +187,12 @@ class World:
             self.done.append((call_id, "paid"))
             return f"paid {amount}"
 
-        @tool
         def look(amount: int) -> str:
             """Look."""
             self.done.append((f"c{amount + 1}", "looked"))
             return f"looked {amount}"
 
-        return [pay, look]
+        return [tool_of(pay), tool_of(look)]
 
 
 def last_calls(messages: Sequence[BaseMessage]) -> list[Any]:

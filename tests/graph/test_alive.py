@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from langchain.agents.middleware import HumanInTheLoopMiddleware, ToolCallLimitMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
-from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 from langgraph_swarm import create_swarm
 
-from kit import BARE, StrictModel, loop, send_each
+from kit import BARE, StrictModel, loop, send_each, tool_of
 from langgraph_patch import is_placeholder, with_patching
 
 NAMES = ["pay", "bank.pay", "bank:pay", "bank/pay", "Bank Pay", "p" * 70, "\u4ed8\u6b3e"]
@@ -66,7 +65,7 @@ class Story:
         ]
         return AIMessage("" if calls else f"done {n}", tool_calls=calls, id=f"a{n}")
 
-    def tools(self, *, ask: bool = False) -> list[StructuredTool]:
+    def tools(self, *, ask: bool = False) -> list[Any]:
         """`look`, and `pay` under its name; it may ask a human itself."""
 
         def pay(amount: int) -> str:
@@ -83,8 +82,7 @@ class Story:
             self.ledger.append(f"saw {amount}")
             return f"saw {amount}"
 
-        named = StructuredTool.from_function(pay, name=self.name)
-        return [named, StructuredTool.from_function(look)]
+        return [tool_of(pay, self.name), tool_of(look)]
 
     def refusals(self, state: Any) -> list[ToolMessage]:
         """Ask a human about the calls; what is read in place of their results, if he refuses."""
@@ -302,7 +300,7 @@ def test_a_model_that_is_asked_again_reads_the_names_of_its_tools():
     long = "x" * 50
     model = Strict(script=[lambda messages: pays(messages[1].tool_calls[0]["name"], "c2")])
     approval = HumanInTheLoopMiddleware(interrupt_on={"bank.pay": True})
-    tools = [StructuredTool.from_function(pay, name="bank.pay")]
+    tools = [tool_of(pay, "bank.pay")]
     bare = BARE["create_agent"](model, tools, InMemorySaver(), middleware=[approval])
     agent = with_patching(bare)
     old = [HumanMessage("pay"), pays("bank.pay", long), ToolMessage("paid", tool_call_id=long)]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START
 
+from kit import tool_of
 from support.refused import CONFIG, PLACES, RefusingModel, requests
 
 BAD = {"type": "image", "base64": "YmFk", "mime_type": "image/png"}
@@ -48,7 +48,7 @@ def four_turns(place: str, rule: Callable[[Any], str | None], state: str) -> lis
     model = RefusingModel(rule=rule)
     if not history:
         model.script = [CALLED]
-    tool = StructuredTool.from_function(look)
+    tool = tool_of(look)
     graph = PLACES[place](model, [tool], checkpointer=InMemorySaver())
     graph.update_state(CONFIG, {"messages": history}, as_node=START)
     messages = [first, *(HumanMessage(f"Turn {number}.") for number in (2, 3, 4))]

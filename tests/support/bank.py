@@ -12,12 +12,11 @@ from typing import Any
 
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import HumanMessage
-from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command, interrupt
 
-from kit import BARE, KINDS, NESTED, StrictModel, calls, results_in
+from kit import BARE, KINDS, NESTED, StrictModel, calls, results_in, tool_of
 from langgraph_patch import with_patching
 from langgraph_patch.evidence.claims import is_record
 from langgraph_patch.middleware import PatchToolCallsMiddleware
@@ -121,9 +120,9 @@ class Bank:
         return f"paid {amount}: {answer}"
 
     @property
-    def tool(self) -> StructuredTool:
+    def tool(self) -> Any:
         """The tool."""
-        return StructuredTool.from_function(self.work, name="pay")
+        return tool_of(self.work, "pay")
 
 
 def hitl(patch: bool) -> Callable[..., Any]:  # noqa: FBT001 - a kind of agent
