@@ -1,5 +1,6 @@
 """The options and the fixtures of all tests."""
 
+import gc
 from collections import Counter
 
 import hypothesis
@@ -45,6 +46,11 @@ def pytest_collection_modifyitems(config, items):
         config.workeroutput["left_out"] = dict(left_out)
     config.hook.pytest_deselected(items=[item for item in items if reasons[item]])
     items[:] = [item for item in items if not reasons[item]]
+
+
+def pytest_collection_finish():
+    """Let the garbage collector leave alone what was imported."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
