@@ -220,12 +220,10 @@ class Graph:
 
     def add_router(self, source: str, router: Runnable[Any, Any], ends: Sequence[str]) -> None:
         """Add a conditional edge whose router reads the state itself (`Run.value_after`)."""
-        others = {*self.builder.branches[source]}
-        self.builder.add_conditional_edges(source, router, list(ends))
+        self.builder.add_conditional_edges(source, router, [*ends])
         self.builder.schemas[_NoKeys] = {}
-        for name in self.builder.branches[source].keys() - others:
-            branch = self.builder.branches[source][name]
-            self.put_branch(source, name, branch, input_schema=_NoKeys)
+        *_, (name, branch) = self.builder.branches[source].items()
+        self.put_branch(source, name, branch, input_schema=_NoKeys)
 
     def route_edge(self, source: str, target: str, router: Runnable[Any, Any]) -> None:
         """Replace a plain edge by a conditional edge that still leads to `target` only."""
