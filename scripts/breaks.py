@@ -21,6 +21,8 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+_SECONDS = 600
+"""How long tests may take before a break counts as noticed."""
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "mutants")
 
 
@@ -32,9 +34,18 @@ def is_noticed(copy: Path, tests: list[str]) -> bool:
     """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
-    done = subprocess.run(  # noqa: S603 - our own tests
-        [*command, *tests], cwd=copy, env=environment, check=False, capture_output=True, text=True
-    )
+    try:
+        done = subprocess.run(  # noqa: S603 - our own tests
+            [*command, *tests],
+            cwd=copy,
+            env=environment,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+        )
+    except subprocess.TimeoutExpired:  # what a wall kept out may run for ever
+        return True
     if done.returncode > 1 and "ERROR" not in done.stdout:  # an error while it is imported counts
         sys.exit(f"{tests} cannot be run:\n{done.stdout[-3_000:]}{done.stderr[-3_000:]}")
     return done.returncode != 0
