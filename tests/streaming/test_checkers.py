@@ -102,6 +102,10 @@ def test_a_decision_is_final_and_frees_the_chunks():
     assert turn.chunks == []
     turn.end()
     assert (turn.answer, turn.ended, len(turns)) == (True, True, 2)
+    turn = Turn(lambda turn: turn.called)
+    for chunk in (say("a"), START):
+        turn.take(chunk)
+    assert (turn.called, turn.answer) == (True, False)
 
 
 def test_a_checker_that_returns_anything_else_is_a_clear_error(io):
