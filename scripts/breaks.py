@@ -44,7 +44,7 @@ def is_noticed(copy: Path, tests: list[str]) -> bool:
             text=True,
             timeout=_SECONDS,
         )
-    except subprocess.TimeoutExpired:  # what a wall kept out may run for ever
+    except subprocess.TimeoutExpired:  # without a check hostile input may run for ever
         return True
     if done.returncode > 1 and "ERROR" not in done.stdout:  # an error while it is imported counts
         sys.exit(f"{tests} cannot be run:\n{done.stdout[-3_000:]}{done.stderr[-3_000:]}")

@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """Let the garbage collector leave alone what was imported."""
+    """Exclude what was imported from garbage collection: it is large, and it stays."""
     gc.freeze()
 
 

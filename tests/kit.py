@@ -81,7 +81,7 @@ _TOOLS: dict[Any, StructuredTool] = {}
 
 
 def tool_of(function: Any, name: str | None = None) -> StructuredTool:
-    """A tool of a function. LangChain reads its arguments once for all with the same code."""
+    """A tool made of a function. Functions with the same code share the schema of the arguments."""
     key = function.__code__, name
     if key not in _TOOLS:
         _TOOLS[key] = StructuredTool.from_function(function, name=name)

@@ -261,7 +261,7 @@ class Graph:
 
 
 class _NoKeys(TypedDict):
-    """The input schema of routers of this package: LangGraph reads nothing for them."""
+    """The input schema of the routers that this package adds: LangGraph reads no key for them."""
 
 
 def _holds_messages(hint: object) -> bool:

@@ -175,10 +175,11 @@ class Run:
         return dict(read(list(keys))) if callable(read) else {}
 
     def value_after(self, key: str) -> Any:
-        """The value of a state key with what the task has written, for a conditional edge.
+        """The value of a state key after the writes of the task; None if it has none.
 
-        LangGraph's own read gives the live value to the reducer, which may extend it in place: it
-        would have what was written twice. None if the key has no value.
+        A conditional edge decides by it. The reducer gets a copy of the value: LangGraph's own read
+        gives it the live one, and a reducer that extends its list in place then stores each write
+        twice.
         """
         if (channel := self.channels.get(key)) is None:
             return None
