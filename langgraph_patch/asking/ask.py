@@ -109,7 +109,7 @@ def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | Non
             failed = yield from _next_form(attempts, error, guard)
         else:
             attempts.has_asked |= guard is not None and guard.has_asked
-            if (failed := attempts.misled(guard)) is None:
+            if (failed := attempts.misled(guard, output)) is None:
                 attempts.report()
                 return output, guard
         if failed is not None:
@@ -136,11 +136,12 @@ def _next_form(
             without_notes(each)
     if is_own and may_be_sent_again(error, carried, guard):
         failed = yield from attempts.after(error, guard)
-    elif guard is not None and not isinstance(error, PatchError | GraphBubbleUp):
+    elif guard is not None and not isinstance(error, PatchError):
         is_of_application = not _are_among(carried, guard.errors)
         if is_of_application:
-            failed = attempts.misled(guard, error)
-        if failed is error and attempts.first.has_history:
+            failed = attempts.misled(guard, error=error)
+        is_failure = failed is error and not isinstance(error, GraphBubbleUp)
+        if is_failure and attempts.first.has_history:
             _note_own_error(error, guard, attempts.first.run, is_of_application=is_of_application)
     if failed is not None and (around := in_charge()) is not None:
         around.passed_on += carried if failed is error else carried_by(failed)

@@ -15,6 +15,8 @@ import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from langgraph.errors import GraphBubbleUp, ParentCommand
+
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.asking.refusal import refusal_text
@@ -62,7 +64,7 @@ class Attempts:
         self._sent: list[Histories] = []
         self._errors: list[BaseException] = []
         self._refused = _RefusedBefore(None, {}, ())
-        self._has_closed = False
+        self._closed_in: Sequence[str] = ()  # the histories whose calls at the end were closed
         self._changes = ""  # of the newest form that has any
         self._accepted = self._accepted_before()
         if self._accepted is not None:
@@ -102,24 +104,20 @@ class Attempts:
         try:
             form = self._forms.send(told)
             while form is None or any(_are_same(form.histories, each) for each in self._sent):
-                form = self._forms.send((yield from self._closed(guard)) if form is None else None)
+                form = self._forms.send((yield from self._closed()) if form is None else None)
         except StopIteration as end:
             return self._refused_again(end.value)
         self._take(form)
         self.request.drop_writes()
         return None
 
-    def _closed(self, guard: TruncationGuard | None) -> IOGenerator[Mapping[str, Patch] | None]:
+    def _closed(self) -> IOGenerator[Mapping[str, Patch] | None]:
         """The repairs that close the calls at the end, for what is sent; None if none are open."""
         found = dict[str, Patch]()
-        left_open = self.first.left_open()
-        for key, (repairer, reading) in left_open.items():
-            makers = [reading.messages[call.index] for call in reading.unanswered]
-            # An approval may ask a model of its own about something else.
-            if guard is None or guard.may_have_sent(makers):
-                found[key] = (yield from repairer.repair(reading, self.first.run)).patch
-        self._has_closed = bool(found)
-        return found if left_open else None
+        for key, (repairer, reading) in self.first.left_open().items():
+            found[key] = (yield from repairer.repair(reading, self.first.run)).patch
+        self._closed_in = tuple(found)
+        return found or None
 
     def _take(self, form: Form) -> None:
         """Send a form next."""
@@ -129,26 +127,36 @@ class Attempts:
         self._changes = form.changes or self._changes
 
     def misled(
-        self, guard: TruncationGuard | None, error: BaseException | None = None
+        self,
+        guard: TruncationGuard | None,
+        output: Any = None,
+        error: BaseException | None = None,
     ) -> BaseException | None:
-        """The error to raise if the code of the application did not expect the closed calls.
+        """The error to raise if the code of the application ran again and said nothing more.
 
-        It has raised an error of its own, or has asked no model. The bare node runs once, and
-        raises the refusal.
+        Closed calls are over only if something is said behind them. A node that looks for open
+        calls, to ask a human about them or to send them on, finds none: whatever else it did, it
+        did not do what the bare node does. That one runs once, and raises the refusal.
 
         Args:
             guard: The guard of what was sent; None if it had none.
-            error: What the application raised. Default: nothing.
+            output: What the application returned. Default: nothing.
+            error: What it raised. Default: nothing.
 
         Returns:
             The refusal; what the application raised, if no call was closed; None for nothing.
         """
-        if self._is_again:
+        if self._is_again and not isinstance(error, GraphBubbleUp):
             self.own_error = error
-        if not self._has_closed or guard is None or (error is None and guard.has_asked):
+        if not self._closed_in or guard is None:
+            return error
+        if isinstance(error, ParentCommand):
+            output = error.args[0]
+        returned = error is None or isinstance(error, ParentCommand)
+        if returned and self.request.says_more(output, self._closed_in, guard.answers):
             return error
         self.request, self.patches = self.first, {}
-        end = "asked no model" if error is None else f"raised {error!r}"
+        end = f"raised {error!r}" if error else "said nothing behind the calls"
         note(self._errors[0], _MISLED.format(self._changes[:_MAX_NOTE], end))
         logger.warning(_MISLED.format(self._changes, end), exc_info=error)
         return self._errors[0]

@@ -21,14 +21,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import Context, ContextVar, Token
 from itertools import chain
 from typing import Any, NamedTuple, Self, TypeGuard
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
@@ -72,12 +72,10 @@ class Asked(NamedTuple):
 
     Attributes:
         model: The model, serialized.
-        messages: Its input.
         options: The options of the request.
     """
 
     model: Any
-    messages: Any
     options: Any
 
 
@@ -108,6 +106,7 @@ class TruncationGuard(BaseCallbackHandler):
         errors: Those of model runs before their first chunk.
         answered: Whether a model below the node gave an answer, or a part of one.
         answered_last: Whether one has, and none has failed since.
+        answers: The texts of what they answered.
         passed_on: Errors that someone nearer to the model has looked at.
     """
 
@@ -142,6 +141,7 @@ class TruncationGuard(BaseCallbackHandler):
         self._chains: list[Any] = []  # that of each runnable, which may be a graph
         self._ran_tool = False
         self.answered = self.answered_last = False
+        self.answers: list[str] = []
         self._is_unusable = False  # whether the newest message of a model of the node is
         self._around: TruncationGuard | None = None
         self._token: Token[Any] | None = None
@@ -173,6 +173,7 @@ class TruncationGuard(BaseCallbackHandler):
         """Note what ran below a guard that was in charge: no callback has shown it to this one."""
         self._ran_tool |= nearer._ran_tool
         self.answered |= nearer.answered
+        self.answers += nearer.answers
         self._models |= nearer._models
         self._chains += nearer._chains
 
@@ -196,7 +197,7 @@ class TruncationGuard(BaseCallbackHandler):
     def on_llm_start(self, *asked: Any, run_id: UUID, metadata: Any = None, **options: Any) -> None:
         """Collect the chunks of a model run, if this guard is in charge."""
         self._models[run_id] = metadata
-        self._asked[run_id] = Asked(asked[:1], asked[1:], options.get("invocation_params"))
+        self._asked[run_id] = Asked(asked[:1], options.get("invocation_params"))
         self._open.add(run_id)
         self._before[run_id] = self._in_a_row
         if _GUARD.get() is self:
@@ -234,6 +235,7 @@ class TruncationGuard(BaseCallbackHandler):
         self.answered = self.answered_last = True
         self._open.discard(run_id)
         generations = response.generations[0] if response.generations else []
+        self.answers += [each.text for each in generations[:1]]
         message = getattr(generations[0], "message", None) if generations else None
         if not isinstance(message, AIMessage):
             self._ended(run_id)
@@ -355,13 +357,6 @@ class TruncationGuard(BaseCallbackHandler):
         """Whether a model was asked below the node."""
         return bool(self._models)
 
-    def may_have_sent(self, messages: Iterable[BaseMessage]) -> bool:
-        """Whether a model was asked with one of these; also if no callback shows what it read."""
-        marks = set[object]().union(*map(_marks_of, messages))
-        asked = chain.from_iterable(each.messages for each in self._asked.values())
-        sent = [m for read in chain.from_iterable(asked) if isinstance(read, list) for m in read]
-        return not self._asked or not all(map(marks.isdisjoint, map(_marks_of, sent)))
-
     def _is_nested(self, metadata: Mapping[str, Any] | None) -> bool:
         """Whether what started with this metadata belongs to a graph below the node."""
         namespace = (metadata or {}).get("langgraph_checkpoint_ns")
@@ -414,11 +409,3 @@ def _has_coroutine(guard: TruncationGuard) -> bool:
         return False
     parts = chain.from_iterable(map(gc.get_referents, others))
     return any(isinstance(part, Context) and part.get(_GUARD) is guard for part in parts)
-
-
-def _marks_of(message: object) -> set[object]:
-    """By what a message is known again: its id, the ids of its calls, or the object."""
-    if not isinstance(message, AIMessage):
-        return set()
-    calls = [*message.tool_calls, *message.invalid_tool_calls]
-    return {id(message), *filter(None, (message.id, *(call["id"] for call in calls)))}

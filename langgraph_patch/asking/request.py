@@ -7,7 +7,7 @@ The node wrapper, the middleware and `patch_model` have a `Request` each. `ask` 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -122,6 +122,16 @@ class Request(ABC):
     def corrected(self, output: Any, guard: TruncationGuard) -> Any:  # noqa: ARG002 - for others
         """An output with corrected messages; the guard corrects the one that `invoke` returns."""
         return output
+
+    def says_more(self, output: Any, keys: Collection[str], answers: Collection[str]) -> bool:  # noqa: ARG002 - for others
+        """Whether an output says something behind each of these histories.
+
+        Args:
+            output: The output.
+            keys: The histories.
+            answers: The texts of what the models have answered.
+        """
+        return bool(answers)
 
     def with_turns(self, output: Any, turns: Histories) -> Any:  # noqa: ARG002 - for others
         """The output of the second request, behind the first message and its placeholders."""

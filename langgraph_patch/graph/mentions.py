@@ -1,19 +1,22 @@
-"""What the code of a node or a router mentions: a question to a human, or a model.
+"""Whether the code of a node mentions `interrupt`: a careful guess, made after a refusal alone.
 
-Before a request is sent again, the calls at the end of a history get placeholders, so that a strict
-provider accepts it. But a gate asks its human about a call only if it finds that call open. Nothing
-may run because a gate has found a placeholder there, so a node that mentions `interrupt` is not run
-with one: it ends with the refusal, as the bare node does.
+A node whose own model refuses an open call runs once more with a placeholder there. What it then
+says behind the call ends the call. But a node that asks a human about each open call finds none in
+that run. So a node that mentions `interrupt` is not run again: it ends with the refusal, as the
+bare node does. More than that a wrong guess does not cost.
 
 The code is read as LangGraph reads it to find subgraphs: the names in a function, and what they
-stand for in its closure, its module and its object. What is looked up at run time is not found.
+stand for in its module, its closure and its object. Nothing is called, and no data is searched.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from inspect import getattr_static
+from itertools import chain
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
@@ -27,6 +30,9 @@ _LIBRARIES: Final = {
     *sys.stdlib_module_names,
 }
 """Packages whose functions are not read: none of them asks for a node that does not say so."""
+
+_MOST: Final = 2_000
+"""How many values are looked at."""
 
 
 def may_ask(runnable: object) -> bool:
@@ -43,75 +49,65 @@ def may_ask(runnable: object) -> bool:
         >>> may_ask(lambda state: approved(state)), may_ask(lambda state: len(state))
         (True, False)
     """
-    return _mentions(runnable, lambda v: v is interrupt or "interrupt" in _names_in(v))
-
-
-def may_call_model(runnable: object) -> bool:
-    """Whether a function that a runnable calls mentions a chat model, also through others."""
-    return _mentions(runnable, lambda value: isinstance(value, BaseChatModel))
-
-
-def _mentions(value: Any, is_wanted: Callable[[object], bool]) -> bool:
-    """Whether a value, or one that it may call, is a wanted one."""
-    seen, left = dict[object, object](), [value]
-    while left:
-        value = left.pop()
-        is_method = isinstance(value, MethodType)  # made anew each time
-        key = (id(value.__func__), id(value.__self__)) if is_method else id(value)
-        if key in seen:
-            continue
-        if is_wanted(value):
+    seen = dict[tuple[int, frozenset[str]], object]()
+    left: list[tuple[object, frozenset[str]]] = [(runnable, frozenset())]
+    while left and len(seen) < _MOST:
+        value, names = left.pop()
+        if value is interrupt or "interrupt" in names:
             return True
-        seen[key] = value
-        left += _called_by(value)
+        if (id(value), names) not in seen:
+            seen[id(value), names] = value
+            left += _reached(value, names)
     return False
 
 
-def _names_in(value: object) -> Collection[str]:
-    """The names in a function and in those that it defines; none in anything else."""
-    code = getattr(value, "__code__", value)
-    if not isinstance(code, CodeType):
-        return ()
-    return {*code.co_names}.union(*map(_names_in, code.co_consts))
+def _reached(value: Any, names: frozenset[str]) -> Iterator[tuple[object, frozenset[str]]]:
+    """What a value may call, each with the names that are looked up in it.
 
-
-def _called_by(value: Any) -> Iterator[object]:
-    """What a function, a method, a partial, a runnable or a callable may call."""
-    if isinstance(value, BaseChatModel | BaseTool | type):
+    Args:
+        value: A function, or what a name in one stands for.
+        names: The names in that function: `approvals.ask` has both.
+    """
+    found: list[object] = []
+    if isinstance(value, BaseChatModel | BaseTool) or _is_of_library(value):
         return
     if isinstance(value, FunctionType):
-        yield from _values_of(value)
-    elif isinstance(value, MethodType):
-        yield value.__func__
-        for name in _names_in(value.__func__):
-            own = getattr(value.__self__, "__dict__", {})
-            found = own.get(name) or getattr(type(value.__self__), name, None)
-            yield MethodType(found, value.__self__) if isinstance(found, FunctionType) else found
+        names = _names_in(value)
+        found += map(value.__globals__.get, names)
+        found += chain(value.__defaults__ or (), (value.__kwdefaults__ or {}).values())
+        for cell in value.__closure__ or ():
+            with suppress(ValueError):  # the name has no value yet
+                found.append(cell.cell_contents)
+    elif isinstance(value, MethodType | staticmethod | classmethod):
+        yield value.__func__, frozenset()
+        if isinstance(value, MethodType):
+            yield value.__self__, _names_in(value.__func__)
     elif isinstance(value, partial):
-        yield from (value.func, *value.args, *value.keywords.values())
-    elif isinstance(value, list | tuple):
-        yield from value
+        found += (value.func, *value.args, *value.keywords.values())
     elif isinstance(value, Runnable) and _is_of_library(type(value)):
-        own = getattr(value, "__dict__", {}).values()
-        yield from (each for each in own if callable(each) or isinstance(each, Runnable))
-        yield from getattr(value, "steps", ())
-    elif callable(value):
-        call = type(value).__call__
-        yield MethodType(call, value) if isinstance(call, FunctionType) else None
+        own = [part if isinstance(part, list) else [part] for part in vars(value).values()]
+        found += (part for part in chain(*own) if callable(part) or isinstance(part, Runnable))
+    else:  # a module, a class or an object
+        found += (getattr_static(value, name, None) for name in (*_CALLS, *names))
+        for each in found:
+            yield value, _names_in(each)
+    yield from ((each, names) for each in found)
 
 
-def _values_of(function: FunctionType) -> Iterator[object]:
-    """What the names in a function stand for, and what it has in its closure."""
-    if _is_of_library(function):
-        return
-    for name in _names_in(function):
-        yield function.__globals__.get(name)
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # the name has no value yet
-            continue
+_CALLS: Final = ("__call__", "invoke", "ainvoke")
+"""The methods that are called without their name."""
+
+
+def _names_in(value: object) -> frozenset[str]:
+    """The names in a function and in those that it defines; none in anything else."""
+    code = value if isinstance(value, CodeType) else None
+    if isinstance(value, FunctionType) and not _is_of_library(value):
+        code = value.__code__
+    if code is None:
+        return frozenset()
+    return frozenset(code.co_names).union(*map(_names_in, code.co_consts))
 
 
 def _is_of_library(value: object) -> bool:
-    return str(getattr(value, "__module__", "")).partition(".")[0] in _LIBRARIES
+    module = value.__module__ if isinstance(value, FunctionType | type) else ""
+    return str(module).partition(".")[0] in _LIBRARIES

@@ -379,6 +379,18 @@ class _NodeRequest(Request):
             if messages_in(self.state, key) is not None
         }
 
+    def says_more(self, output: Any, keys: Collection[str], answers: Collection[str]) -> bool:
+        """Whether a model was asked, and the node says something behind each of these histories."""
+        added, pushed = NodeOutput(output), self.run.written
+        written = {MODEL_INPUT: self.node.keys}  # the answer to it is in a history
+        return bool(answers) and all(
+            any(
+                added.says_more(name, self.read.get(name, []), pushed=pushed, answers=answers)
+                for name in written.get(key, [key])
+            )
+            for key in keys
+        )
+
     def with_turns(self, output: Any, turns: Histories) -> Any:
         """The output, with the turns that the node writes to its histories."""
         read = NodeOutput(output)

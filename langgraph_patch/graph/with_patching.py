@@ -15,7 +15,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
-from itertools import chain
 from types import FunctionType, NoneType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -30,7 +29,6 @@ from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import Graph, Tools
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
-from langgraph_patch.graph.mentions import may_call_model
 from langgraph_patch.graph.node import MODEL_INPUT, PatchedNode
 from langgraph_patch.graph.wrapping import (
     CoveredNode,
@@ -79,9 +77,9 @@ def with_patching(
       next message.
     - Tool calls at the end of the history stay open: the node may stand between a model and its
       tools. If a model that it asks refuses them, they get placeholders for the request, and the
-      node runs again, unless its code mentions `interrupt`. The model of a prebuilt agent, and a
-      node that `model_node` names, get them before the first request; calls for tools that no
-      `ToolNode` of the graph has are a frontend's, and stay open before the former.
+      node runs again: that counts if it adds a message of a model. The model of a prebuilt agent,
+      and a node that `model_node` names, get them before the first request; calls for tools that
+      no `ToolNode` of the graph has are a frontend's, and stay open before the former.
     - A compiled graph that is a node is patched inside. A `ToolNode` repairs nothing.
 
     A history without any LangChain message, such as a list of plain dicts, is left alone, and one
@@ -189,21 +187,12 @@ def with_patching(
     if record and not any(node.tool_node for node in nodes.values()):
         logger.warning("record=True records nothing: no node of the graph is a ToolNode")
     graphs = dict.fromkeys(node.graph for node in nodes.values())
-    for source, name, branch in chain.from_iterable(g.branches_into(g.runnables) for g in graphs):
-        if may_call_model(Graph.parts_of(branch)[0]):
-            logger.warning(_MODEL_IN_ROUTER, name, source)
     patched_keys = {*keys, MODEL_INPUT}
     unpatched = dict.fromkeys(
         key for each in graphs for key in each.histories if key not in patched_keys
     )
     logger.info("with_patching: %s", described(nodes, unpatched, record=record))
     return cast("GraphT", patched)
-
-
-_MODEL_IN_ROUTER = (
-    "the router %r of the node %r mentions a model, and routers are not covered: if its provider "
-    "refuses the history, the run ends. Call the model in a node, or through patch_model"
-)
 
 
 # --- patching --------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
 from langgraph_patch._langgraph.graphs import Graph
-from langgraph_patch.graph.mentions import may_ask
 from langgraph_patch.repairing.entry import RepairNode
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -95,9 +94,6 @@ def cover(
         if tool_node is not None or isinstance(runnable, RepairNode):
             read = set()
         closes_all = name == ENDS_CALLS or not model_nodes.isdisjoint((name, path))
-        if closes_all and may_ask(runnable):
-            logger.warning(_MAY_ASK, path)
-            closes_all = False
         if isinstance(runnable, CompiledStateGraph):
             read &= set(Graph(runnable.builder).channels)
         nodes[path] = CoveredNode(
@@ -111,12 +107,6 @@ def cover(
         if isinstance(runnable, CompiledStateGraph):
             nodes |= cover(Graph(runnable.builder), keys, model_nodes, f"{path}.")
     return nodes
-
-
-_MAY_ASK = (
-    "model_node: the node %r mentions interrupt, so the calls at the end of its history stay open: "
-    "it may ask a human about them"
-)
 
 
 def _is_prebuilt_model(node: str, runnable: Any) -> bool:

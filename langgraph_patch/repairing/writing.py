@@ -10,11 +10,17 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    ToolMessage,
+)
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, push_message
 from langgraph.types import Command, Overwrite, Send
 
@@ -22,7 +28,7 @@ from langgraph_patch._langgraph.run import Run
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical, is_equal
 from langgraph_patch.history.messages import messages_or_none
-from langgraph_patch.state import with_changed
+from langgraph_patch.state import values_in, with_changed
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -37,7 +43,8 @@ class NodeOutput:
 
     Attributes:
         updates: The state update of each part of it, if the node returned nothing, a dict, or
-            `Command`s with dicts. None for any other form, and for a `Command` to another graph.
+            `Command`s with dicts: such an output can be changed. None for any other form, and for
+            a `Command` to another graph.
     """
 
     def __init__(self, value: Any) -> None:
@@ -56,8 +63,8 @@ class NodeOutput:
 
     @property
     def writes(self) -> list[tuple[str, Any]]:
-        """The state keys and the values that it writes, in their order."""
-        return [write for update in self.updates or () for write in update.items()]
+        """The state keys and the values that it writes, in their order, whatever its form."""
+        return [write for part in self._parts for write in _writes_of(_own_update(part))]
 
     def messages(self, key: str) -> list[Any]:
         """The messages that the node writes to a history."""
@@ -65,6 +72,8 @@ class NodeOutput:
 
     def new_message(self, histories: Mapping[str, Sequence[BaseMessage]]) -> BaseMessage | None:
         """The one message that the node adds to these histories; None if it adds several."""
+        if self.updates is None:
+            return None
         known = {message.id for history in histories.values() for message in history} - {None}
         new = {
             id(message): message
@@ -75,15 +84,30 @@ class NodeOutput:
         }
         return next(iter(new.values())) if len(new) == 1 else None
 
-    def says_more(self, key: str, read: Sequence[BaseMessage]) -> bool:
+    def says_more(
+        self,
+        key: str,
+        read: Sequence[BaseMessage],
+        *,
+        pushed: Iterable[tuple[str, Any]] = (),
+        answers: Collection[str] = (),
+    ) -> bool:
         """Whether the node adds a message of a model to a history.
 
         Args:
             key: The state key of the history.
             read: The history as it was before the node ran.
+            pushed: What the node wrote before it returned. Default: nothing.
+            answers: What models answered: a message of a human with such a text counts, too. Any
+                other one may be a note about a call that is alive. Default: none does.
         """
         known = {id(message) for message in read} | {message.id for message in read} - {None}
-        added = [m for m in messages_or_none(self.messages(key)) or () if isinstance(m, AIMessage)]
+        written = [m for name, value in pushed if name == key for m in listed(value)]
+        added = [
+            m
+            for m in messages_or_none([*written, *self.messages(key)]) or ()
+            if isinstance(m, AIMessage) or (isinstance(m, HumanMessage) and m.text in answers)
+        ]
         new = [m for m in added if known.isdisjoint((id(m), m.id))]
         return any(m.id is not None or m not in read for m in new)  # or a copy without an id
 
@@ -175,6 +199,13 @@ def _own_update(part: Any) -> Any:
     return (part.update or {}) if isinstance(part, Command) else part
 
 
+def _writes_of(update: Any) -> Iterable[tuple[str, Any]]:
+    """The state keys and values in an update: a dict, pairs, a model or a dataclass."""
+    if isinstance(update, list | tuple):
+        return [pair for pair in update if _is_pair(pair)]
+    return values_in(update).items()
+
+
 def _part_with(part: Any, change: Callable[[str, Any], Any]) -> Any:
     """A part of an output, of any form, with other values of its keys."""
     if isinstance(part, Command):
@@ -193,8 +224,12 @@ def _part_with(part: Any, change: Callable[[str, Any], Any]) -> Any:
     return with_changed(part, change)
 
 
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == len(("key", "value"))
+
+
 def _pair_with(pair: Any, change: Callable[[str, Any], Any]) -> Any:
-    if not (isinstance(pair, tuple) and len(pair) == len(("key", "value"))):
+    if not _is_pair(pair):
         return pair
     value = change(*pair)
     return pair if value is pair[1] else (pair[0], value)

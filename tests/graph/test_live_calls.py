@@ -16,12 +16,15 @@ from langchain_core.messages import (
     AIMessageChunk,
     BaseMessage,
     HumanMessage,
+    RemoveMessage,
     ToolMessage,
 )
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.message import push_message
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
+from pydantic import BaseModel
 
 from kit import StrictModel, calls, lines
 from langgraph_patch import with_patching
@@ -119,7 +122,9 @@ def with_gate(gate: Any, model: Any) -> StateGraph[Any]:
     return builder
 
 
-OPTIONS: list[dict[str, Any]] = [{}, {"record": True}, {"once": ["pays"]}, {"model_node": "gate"}]
+OPTIONS: list[dict[str, Any]] = [
+    *({}, {"record": True}, {"once": ["pays"]}, {"record": True, "once": ["pays"]}),
+]
 
 
 LOOKS = [last_call, by_attribute, by_type, by_search]
@@ -166,7 +171,11 @@ def test_a_judge_that_is_refused_ends_no_call(
     [(r, OPTIONS[(a + b) % 4], w) for a, r in enumerate(REFUSALS) for b, w in enumerate(RETURNED)],
 )
 def test_a_note_about_a_live_call_ends_it_not(refusal: str, options: Any, returned: str):
-    """A node that asks nobody but a model goes on, and the call runs once."""
+    """A node that asks nobody but a model goes on, and the call runs once.
+
+    If the model accepts no open call, the node ends with the refusal, as in the bare graph: it says
+    nothing behind the call, so the call is alive.
+    """
     notes = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("noted")] * 9)
     model = StrictModel(script=[calls(("pays", {"amount": 5}))])
 
@@ -175,9 +184,70 @@ def test_a_note_about_a_live_call_ends_it_not(refusal: str, options: Any, return
         return {"verdict": verdict, **RETURNED[returned](state["messages"])}
 
     graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()), **options)
-    state = graph.invoke({"messages": [*OLD, HumanMessage("pay 5", id="p")]}, THREAD)
+    history = {"messages": [*OLD, HumanMessage("pay 5", id="p")]}
+    if refusal == "the open call":
+        with pytest.raises(RefusedError, match="tool_use"):
+            graph.invoke(history, THREAD)
+        assert graph.get_state(THREAD).values["messages"][-1].tool_calls
+        return
+    state = graph.invoke(history, THREAD)
     assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
     assert state["messages"][-1].text == "done"
+
+
+class Data(BaseModel):
+    """A state that a node may return."""
+
+    messages: list[BaseMessage] = []
+
+
+def pushes(answer: AIMessage) -> None:
+    """Write the answer before the node returns."""
+    push_message(answer.model_copy(update={"id": "pushed"}))
+
+
+SAYS: dict[str, Any] = {
+    "a message": lambda a: {"messages": [a]},
+    "a list of a dict and a Command": lambda a: [{"messages": [a]}, Command(goto=END)],
+    "pairs": lambda a: Command(update=[("messages", [a])]),
+    "a model": lambda a: Data(messages=[a]),
+    "pushed": pushes,
+    "to the parent": lambda a: Command(graph=Command.PARENT, goto="next", update={"messages": [a]}),
+    "as a human": lambda a: {"messages": [HumanMessage(a.text, name="expert")]},
+}
+SAYS_NOT: dict[str, Any] = {
+    "nothing": lambda _: None,
+    "another key": lambda a: {"verdict": a.text},
+    "a note of a human": lambda _: {"messages": [HumanMessage("checked")]},
+    "what it read": lambda _: {"messages": [HumanMessage("pay 5", id="p")]},
+    "a removal": lambda _: {"messages": [RemoveMessage(id="p")]},
+    "a Command": lambda _: Command(goto="next"),
+    "a pause": lambda _: {"verdict": human("sure?")},
+}
+human = interrupt
+
+
+@pytest.mark.parametrize("way", [*SAYS, *SAYS_NOT])
+def test_a_call_is_over_only_if_something_is_said_behind_it(way: str):
+    """The node that asks again behind closed calls adds an answer; else it ends as the bare one.
+
+    What it adds is read from all that LangGraph writes, whatever the form.
+    """
+    judge = RefusingModel(rule=strict, script=[AIMessage("safe", id="s")])
+    of_judge = {**SAYS, **SAYS_NOT}[way]
+    inner = StateGraph(State).add_node("judge", lambda s: of_judge(judge.invoke(s["messages"])))
+    inner.add_edge(START, "judge")
+    builder = StateGraph(State).add_node("team", inner.compile()).add_node("next", lambda _: {})
+    builder.add_edge(START, "team")
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    history = {"messages": [HumanMessage("pay 5", id="p"), calls(("pays", {"amount": 5}), id="a")]}
+    if way in SAYS_NOT:
+        with pytest.raises(RefusedError, match="tool_use"):
+            graph.invoke(history, THREAD)
+        assert not graph.get_state(THREAD).interrupts
+        return
+    graph.invoke(history, THREAD)
+    assert "safe" in lines(graph.get_state(THREAD).values["messages"])[-1]
 
 
 def test_a_judge_that_is_not_asked_has_not_judged():
@@ -193,7 +263,7 @@ def test_a_judge_that_is_not_asked_has_not_judged():
     graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()))
     with pytest.raises(RefusedError, match="tool_use") as caught:
         graph.invoke({"messages": [HumanMessage("pay 5")]}, THREAD)
-    assert any("asked no model" in each for each in caught.value.__notes__)
+    assert any("said nothing behind" in each for each in caught.value.__notes__)
     assert lines(graph.get_state(THREAD).values["messages"])[1:] == ["ai c1: "]
 
 

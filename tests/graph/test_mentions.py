@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-import logging
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import pytest
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.runnables import RunnableLambda
 from langgraph import types
-from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import interrupt
 from langgraph.types import interrupt as ask_human
 
 from kit import StrictModel
-from langgraph_patch import with_patching
-from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch.graph.mentions import may_ask
-from langgraph_patch.graph.wrapping import cover
 
 
 def asks(state: Any) -> Any:
@@ -60,6 +56,24 @@ class Gate:
         return self.human and self.human(state)
 
 
+class Approvals:
+    """An object, or a class, that asks."""
+
+    def ask(self, state: Any) -> Any:
+        """Ask."""
+        return asks(state)
+
+    @classmethod
+    def decide(cls, state: Any) -> Any:
+        """Ask."""
+        return asks(state)
+
+
+approver = Approvals()
+module = ModuleType("approvals")
+module.ask = asks  # type: ignore[attr-defined]
+
+
 class Approval(AgentMiddleware[Any, Any, Any]):
     """A hook that asks in a method of its own."""
 
@@ -90,8 +104,12 @@ ASKING = [
     Gate(asks).decide,
     Approval().after_model,
     closing_over(by_another_name),
-    functools.partial(closing_over(asks)),
-    functools.partial(harmless, asks),
+    partial(closing_over(asks)),
+    partial(harmless, asks),
+    lambda state: [approver.ask(state)],
+    lambda state: [Approvals.decide(state)],
+    lambda state: [module.ask(state)],
+    lambda state, ask=asks: ask(state),
     RunnableLambda(harmless) | asks_later,
     RunnableLambda(asks).with_config(tags=["a"]),
 ]
@@ -100,7 +118,7 @@ OTHERS = [
     Gate(),
     Gate(harmless),
     closing_over(harmless),
-    functools.partial(harmless, 1),
+    partial(harmless, 1),
     RunnableLambda(harmless) | harmless,
     StrictModel("interrupt"),
     len,
@@ -116,41 +134,28 @@ def test_what_mentions_a_question(value: Any, *, asked: bool):
     assert may_ask(value) is asked
 
 
-@pytest.mark.parametrize("node", [asks, harmless])
-def test_a_named_node_that_may_ask_is_no_model(node: Any, caplog: Any):
-    """A WARNING says so, and the calls at the end of its history stay open."""
-    builder = StateGraph(MessagesState).add_node("gate", node).add_edge(START, "gate")
-    with caplog.at_level(logging.WARNING, "langgraph_patch"):
-        with_patching(builder, model_node="gate")
-    assert ["mentions interrupt" in each.getMessage() for each in caplog.records] == (
-        [True] if node is asks else []
-    )
-    covered = cover(Graph(builder), frozenset({"messages"}), frozenset({"gate"}))
-    assert covered["gate"].is_model is (node is harmless)
+class Odd:
+    """An object of the application that raises, and has no truth value."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value is ambiguous")
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("nor is it equal to something")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def route(self, state: Any) -> Any:
+        """Look at what the object does not have."""
+        return self.rules or self.data == state
 
 
-class Agent:
-    """An agent that is an object: its router asks nobody, its other methods do."""
-
-    def __init__(self) -> None:
-        self.model = StrictModel("done")
-
-    def routes(self, state: Any) -> str:
-        """Look at the history."""
-        return END if state["messages"] else "gate"
-
-    def judges(self, state: Any) -> str:
-        """Ask the model."""
-        return END if self.model.invoke(state["messages"]).text else "gate"
-
-
-@pytest.mark.parametrize(("router", "warns"), [("routes", False), ("judges", True)])
-def test_a_router_that_mentions_a_model(router: str, caplog: Any, *, warns: bool):
-    """A WARNING says that routers are not covered."""
-    builder = StateGraph(MessagesState).add_node("gate", harmless).add_edge(START, "gate")
-    builder.add_conditional_edges("gate", getattr(Agent(), router), ["gate", END])
-    with caplog.at_level(logging.WARNING, "langgraph_patch"):
-        with_patching(builder)
-    assert ["routers are not covered" in each.getMessage() for each in caplog.records] == (
-        [True] if warns else []
-    )
+def test_looking_calls_nothing_of_the_application():
+    """Attributes that raise, objects without a truth value, and long lists are left alone."""
+    assert not may_ask(Odd().route)
+    data = [Odd()] * 300_000
+    assert not may_ask(lambda state: data or state)
+    assert not may_ask(partial(harmless, data))
