@@ -24,6 +24,7 @@ from langgraph_patch.errors import OptionError
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.placeholders import Placeholder
+from langgraph_patch.history.reading import Reading
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.repairing.writing import new_messages, stream_results
@@ -136,6 +137,7 @@ class PatchToolCallsMiddleware(_Base):
             recover=recover,
             reconcile=reconcile,
             on_patch=on_patch,
+            leaves_open=True,
             once=checked_names(once),
         )
         if once:
@@ -168,7 +170,10 @@ class PatchToolCallsMiddleware(_Base):
         history = messages_in(request.state, self._repairer.messages_key) or []
         # Search again at most once per turn.
         is_new_turn = bool(history) and history[-1].type == "human"
-        damage = self._repairer.read(history, look_again=is_new_turn)
+        # Only a recorded result ends a call that may be alive: a hook may ask about it.
+        damage = self._repairer.read(
+            history, look_again=is_new_turn, may_be_recorded=run.may_have_unread_results
+        )
         repair = None
         if damage is not None and run.is_alone:
             found = yield from self._repairer.repair(damage, run, restore=True)
@@ -197,7 +202,10 @@ class PatchToolCallsMiddleware(_Base):
         if repair is not None and are_identical(messages, repair.patch.before):
             repaired = repair.patch.messages
         else:
-            repaired = yield from self._repairer.repaired(messages, run)
+            may_be_recorded = run.may_have_unread_results
+            repaired = yield from self._repairer.repaired(
+                messages, run, may_be_recorded=may_be_recorded
+            )
         if repaired is messages:
             return request
         return request.override(messages=cast("list[AnyMessage]", repaired))
@@ -274,6 +282,12 @@ class _AgentRequest(Request):
         """The request with another history."""
         messages = cast("list[AnyMessage]", histories.get(_HISTORY, self._history))
         return replace(self, asked=self.asked.override(messages=messages))
+
+    def left_open(self) -> Mapping[str, tuple[Repairer, Reading]]:
+        """The history, if calls at its end were left open."""
+        repairer = replace(self.repairer, leaves_open=False)
+        reading = repairer.read(self._history)
+        return {} if reading is None else {_HISTORY: (repairer, reading)}
 
     def send(self) -> IORequest:
         """Call the model."""

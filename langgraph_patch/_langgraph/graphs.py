@@ -12,10 +12,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from types import MethodType
+from inspect import getattr_static
+from types import FunctionType, MethodType
 from typing import Any, Final, TypedDict, get_args, get_type_hints
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -374,6 +376,25 @@ def starts_no_tool(node: str) -> bool:
         (True, False)
     """
     return _PREBUILT.fullmatch(node) is not None
+
+
+_ENDING_CALLS = {
+    "langgraph.prebuilt.chat_agent_executor": ("call_model", "acall_model"),
+    "deepagents.middleware.patch_tool_calls": ("before_agent", "abefore_agent"),
+}
+"""Functions before which no call is alive, by their modules: the model of `create_react_agent`
+raises an error if one is open, and the hook of deepagents ends it, in a text that says less."""
+
+
+def ends_calls(runnable: object) -> bool:
+    """Whether a node is one of those functions itself, and not one with its name."""
+    # Some runnables compute what they are asked for.
+    function = getattr_static(runnable, "func", None) or getattr_static(runnable, "afunc", None)
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, FunctionType) or function.__module__ not in sys.modules:
+        return False
+    is_of_module = function.__globals__ is vars(sys.modules[function.__module__])
+    return is_of_module and function.__name__ in _ENDING_CALLS.get(function.__module__, ())
 
 
 def leads_to_model(node: str) -> bool:

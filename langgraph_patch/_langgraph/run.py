@@ -26,7 +26,6 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import INTERRUPT, TASKS
 from langgraph.config import get_config
 
-from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.storage import (
     PUSH,
     RETURN,
@@ -46,9 +45,6 @@ what the task that runs has written so far, as its `writes`."""
 
 _MAP = "checkpoint_map"
 """The current checkpoint of the graph and of those above it, by their namespaces."""
-
-_JUST_NOW = 1.0
-"""How many seconds old a checkpoint is of which no other run has begun the tasks."""
 
 _DURABILITY = "__pregel_durability"
 """The durability of the run. With "exit" nothing is written before the run ends."""
@@ -74,6 +70,9 @@ _PATH = "langgraph_path"
 """The metadata key with the path of the task that runs: `("__pregel_pull", node)` for an edge,
 `("__pregel_push", index, False)` for a `Send`, `("__pregel_push", ..., True)` for a `@task`."""
 
+
+_NAMES = {"channel_versions", "versions_seen"}
+"""What a checkpoint says of the tasks that an input ended."""
 
 _KEPT: dict[int, dict[object, Any]] = {}
 """What `_kept_with` returns, by the id of the object with which it goes."""
@@ -394,12 +393,32 @@ class Run:
     def may_be_begun(self) -> bool:
         """Whether another run may have begun the tasks of the current checkpoint before this one.
 
-        It may not have if this run made the checkpoint, from what a superstep wrote, just now.
+        It may not have if this run made the checkpoint, from what a superstep wrote.
         """
+        return self._is_loaded or self._is_edited
+
+    @property
+    def may_have_unread_results(self) -> bool:
+        """Whether results may be recorded that the state does not have.
+
+        An input, an update of the state or a fork drops tasks with what they have written. Tasks
+        that wait run beside a node that a client's `goto` starts.
+        """
+        triggers = [triggered_node(channel) for _, channel, _ in self.loaded_writes]
+        is_started_by_client = self._is_loaded and self.node in triggers
+        has_dropped = self._is_edited or self.input_ended_tasks
+        return self.saver is not None and (is_started_by_client or has_dropped)
+
+    @property
+    def _source(self) -> Any:
+        """What made the current checkpoint: an input, a superstep (`loop`), an update, a fork."""
         metadata = getattr(self._loop, "checkpoint_metadata", None)
-        source = metadata.get("source") if isinstance(metadata, Mapping) else None
-        age = storage.age_of(self.place.get(self.namespace, ""))
-        return self._is_loaded or source != "loop" or age is None or abs(age) > _JUST_NOW
+        return metadata.get("source") if isinstance(metadata, Mapping) else None
+
+    @property
+    def _is_edited(self) -> bool:
+        """Whether something else than a superstep made the current checkpoint, or may have."""
+        return bool(self._source != "loop")
 
     @property
     def loaded_writes(self) -> Sequence[tuple[str, str, Any]]:
@@ -417,13 +436,14 @@ class Run:
 
     @property
     def input_ended_tasks(self) -> bool:
-        """Whether the input ended tasks that had not been applied; asked while START runs.
+        """Whether the newest input ended tasks that had not been applied, and none started since.
 
         No public API tells this without a query.
         """
         checkpoint = getattr(self._loop, "checkpoint", None)
-        versions = checkpoint.get("channel_versions") if isinstance(checkpoint, Mapping) else None
-        return isinstance(versions, Mapping) and has_ended_tasks(versions)
+        if not isinstance(checkpoint, Mapping) or not checkpoint.keys() >= _NAMES:
+            return False
+        return has_ended_tasks(checkpoint, is_input=self._source == "input")
 
     @property
     def loaded_checkpoint(self) -> str | None:

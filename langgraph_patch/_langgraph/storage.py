@@ -8,7 +8,6 @@ LangGraph stores them in databases, so it cannot change them without breaking ol
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -178,9 +177,6 @@ NEWEST_FORMAT: Final = 4
 _UUID6 = 6
 """Checkpoint ids are UUIDs of version 6: their order is the order of time."""
 
-_UNIX_EPOCH = 12_219_292_800
-"""When Unix time begins, in the seconds of such an id."""
-
 _DELTA_CHANNEL: Any = getattr(channels, "DeltaChannel", ())
 """The channel that stores its writes and only now and then its value; old versions lack it."""
 
@@ -190,17 +186,20 @@ def accepted_input(saved: CheckpointTuple) -> Any:
     return saved.checkpoint["channel_values"].get(START)
 
 
-def has_ended_tasks(versions: Mapping[str, Any]) -> bool:
-    """Whether an input ended tasks that had not been applied.
+def has_ended_tasks(checkpoint: Mapping[str, Any], *, is_input: bool) -> bool:
+    """Whether the newest input ended tasks that had not been applied, and none started since.
 
     LangGraph gives all channels that an input touches one new version: its own, and those that
-    started the tasks that it drops.
+    started the tasks that it drops. START notes the version that it has seen.
 
     Args:
-        versions: The versions of the channels in the checkpoint of the input.
+        checkpoint: The checkpoint of the input, or one that was made after it.
+        is_input: Whether it is that of the input: START has not run.
     """
+    versions = checkpoint["channel_versions"]
+    seen = versions if is_input else checkpoint["versions_seen"].get(START, {})
     started = [v for c, v in versions.items() if c == TASKS or triggered_node(c) is not None]
-    return START in versions and versions[START] in started
+    return START in seen and seen[START] in started
 
 
 def last_nodes(saved: CheckpointTuple) -> set[str]:
@@ -238,12 +237,6 @@ def later_checkpoint_id(checkpoint_id: str, ticks: int) -> str | None:
         return None
     ticked, rest = parts[0] + ticks, parts[1]
     return str(uuid.UUID(int=(ticked >> 12) << 80 | _UUID6 << 76 | (ticked & 0xFFF) << 64 | rest))
-
-
-def age_of(checkpoint_id: str) -> float | None:
-    """How many seconds ago a checkpoint was made, by its id; None if it is not LangGraph's."""
-    parts = _time_and_rest(checkpoint_id)
-    return None if parts is None else time.time() - (parts[0] / 10**7 - _UNIX_EPOCH)
 
 
 def _time_and_rest(checkpoint_id: str) -> tuple[int, int] | None:

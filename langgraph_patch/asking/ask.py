@@ -108,7 +108,7 @@ def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | Non
         except Exception as error:  # noqa: BLE001 - raised below, if it stays
             failed = yield from _next_form(attempts, error, guard)
         else:
-            attempts.has_asked |= guard is not None and guard.has_asked
+            attempts.answers = guard.answers if guard is not None else ()
             if (failed := attempts.misled(guard, output)) is None:
                 attempts.report()
                 return output, guard

@@ -12,10 +12,10 @@ graph, for that model alone, and only where the model is known before it is aske
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from langgraph.errors import GraphBubbleUp, ParentCommand
+from langgraph.errors import GraphBubbleUp
 
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.asking.guard import TruncationGuard
@@ -49,7 +49,7 @@ class Attempts:
         request: The next form of it.
         patches: What can be stored of its histories, by their state keys; none before a refusal,
             and none if every form was refused.
-        has_asked: Whether a model was asked, as far as callbacks show.
+        answers: The texts of what models have answered, as far as callbacks show.
         own_error: What the application raised when its code ran again; None if it raised nothing.
     """
 
@@ -57,7 +57,7 @@ class Attempts:
         self.request = self.first = request
         self._is_again = is_again
         self.own_error: BaseException | None = None
-        self.has_asked = False
+        self.answers: Collection[str] = ()
         self.patches: Mapping[str, Patch] = {}
         self._forms: Generator[Form | None, Any, str | None] | None = None  # after a refusal
         self._form: Form | None = None  # in which it is sent; None as it is
@@ -150,11 +150,8 @@ class Attempts:
             self.own_error = error
         if not self._closed_in or guard is None:
             return error
-        if isinstance(error, ParentCommand):
-            output = error.args[0]
-        returned = error is None or isinstance(error, ParentCommand)
-        if returned and self.request.says_more(output, self._closed_in, guard.answers):
-            return error
+        if error is None and self.request.says_more(output, self._closed_in, guard.answers):
+            return None
         self.request, self.patches = self.first, {}
         end = f"raised {error!r}" if error else "said nothing behind the calls"
         note(self._errors[0], _MISLED.format(self._changes[:_MAX_NOTE], end))

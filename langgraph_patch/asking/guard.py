@@ -352,11 +352,6 @@ class TruncationGuard(BaseCallbackHandler):
         """The models that ran below the node, each with the options of its request."""
         return [(asked.model, asked.options) for asked in self._asked.values()]
 
-    @property
-    def has_asked(self) -> bool:
-        """Whether a model was asked below the node."""
-        return bool(self._models)
-
     def _is_nested(self, metadata: Mapping[str, Any] | None) -> bool:
         """Whether what started with this metadata belongs to a graph below the node."""
         namespace = (metadata or {}).get("langgraph_checkpoint_ns")

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackManager
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnableSequence
 from langgraph.graph.state import CompiledStateGraph
 
@@ -114,8 +114,6 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         inner: The runnable of the node.
         repairers: For each history that the node reads its repairer.
         shown: The keys of the output schema of the graph.
-        is_model: Whether it certainly is a model. A node writes the repairs of its histories if it
-            is one, a graph, or has asked a model. Default: False.
         unpatched: The state keys of the graph of which none is a patched history. One of which a
             WARNING was given is removed. Default: none.
         has_cache: Whether its output may be cached: it must not hold the history of one thread.
@@ -133,13 +131,11 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         repairers: Mapping[str, Repairer],
         shown: Collection[str],
         *,
-        is_model: bool = False,
         unpatched: set[str] | None = None,
         has_cache: bool = False,
     ) -> None:
         super().__init__(inner.invoke, inner.ainvoke, name=inner.get_name())
         self.inner, self.keys, self._shown = inner, [*repairers], shown
-        self._is_model = is_model or isinstance(inner, CompiledStateGraph)
         self.runs = _Steps(inner) if isinstance(inner, RunnableSequence) else inner
         self._has_cache, self.unpatched = has_cache, unpatched or set()
         self.repairers = dict(repairers)
@@ -158,12 +154,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """Run the node on a valid history. LangGraph passes an input and a config only."""
-        request, patches = _NodeRequest.of(Run(config), self, input), dict[str, Patch]()
-        for key, damage in self._damages(request.read).items():
-            patches[key] = (yield from self.repairers[key].repair(damage, request.run)).patch
-        if patches:
-            repaired = {key: patch.messages for key, patch in patches.items()}
-            request = request.with_histories({**request.histories(), **repaired})
+        request, patches = yield from self._repaired(_NodeRequest.of(Run(config), self, input))
         return (yield from self._asked(Attempts(request), patches))
 
     def _asked(
@@ -173,7 +164,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         first: tuple[Any, TruncationGuard | None] | None = None,
     ) -> IOGenerator[Any]:
         """The output of the node, with these repairs and those after a refusal."""
-        if isinstance(self.inner, CompiledStateGraph):  # its own nodes are guarded
+        if self._is_graph:  # its own nodes are guarded
             output = yield attempts.request.send()
         else:
             output = yield from ask(attempts, first)
@@ -186,7 +177,8 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         later = {key: Patch.joined(patches[key], refused[key]) for key in refused if key in patches}
         patches = {**refused, **patches, **later}
         # What no model read stays as it is: START repairs it with the next message.
-        can_write = (self._is_model or attempts.has_asked) and not self._has_cache
+        is_model = self._is_graph or any(not each.leaves_open for each in self.repairers.values())
+        can_write = (is_model or bool(attempts.answers)) and not self._has_cache
         run = attempts.request.run
         written = self._with_repairs(NodeOutput(output), patches, run, can_write=can_write)
         return (yield from written)
@@ -202,11 +194,11 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         """
         config = config or {}
         request = _NodeRequest.of(Run(config), self, input, is_streamed=True)
-        if self._damages(request.read):
-            yield await self.ainvoke(input, config)
+        request, patches = await run_async(self._repaired(request))
+        if patches:
+            yield await run_async(self._asked(Attempts(request), patches))
             return
-        is_graph = isinstance(self.inner, CompiledStateGraph)
-        stream = self.inner.astream(input, config) if is_graph else self._guarded(request)
+        stream = self.inner.astream(input, config) if self._is_graph else self._guarded(request)
         async with closed_after(stream) as parts:
             async for part in parts:
                 yield part
@@ -230,10 +222,30 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         for part in waiting:
             yield await run_async(self._asked(attempts, {}, (part, guard)))
 
-    def _damages(self, histories: Histories) -> dict[str, Reading]:
-        """The damaged ones of the histories in the input of the node, by their state keys."""
-        found = {key: self.repairers[key].read(history) for key, history in histories.items()}
-        return {key: damage for key, damage in found.items() if damage is not None}
+    @property
+    def _is_graph(self) -> bool:
+        return isinstance(self.inner, CompiledStateGraph)
+
+    def _repaired(
+        self, request: _NodeRequest
+    ) -> IOGenerator[tuple[_NodeRequest, Mapping[str, Patch]]]:
+        """The request with valid histories, and the repairs by their state keys.
+
+        A call at the end that has no result yet may be alive, so nothing but a recorded result ends
+        it. Before an agent that is a node the calls of another agent may stand, which handed over
+        beside them: one of their results is there, and the others are recorded in its tasks.
+        """
+        run, patches = request.run, dict[str, Patch]()
+        for key, history in request.read.items():
+            is_handoff = self._is_graph and isinstance(history[-1], ToolMessage)
+            may_be_recorded = is_handoff or run.may_have_unread_results
+            damage = self.repairers[key].read(history, may_be_recorded=may_be_recorded)
+            if damage and (patch := (yield from self.repairers[key].repair(damage, run)).patch):
+                patches[key] = patch
+        if patches:
+            repaired = {key: patch.messages for key, patch in patches.items()}
+            request = request.with_histories({**request.histories(), **repaired})
+        return request, patches
 
     def _with_repairs(
         self,
@@ -350,7 +362,7 @@ class _NodeRequest(Request):
             return {}
         found = {}
         for key, history in self.histories().items():
-            repairer = replace(self.node.repairers[key], leaves_open=False, tools=None)
+            repairer = replace(self.node.repairers[key], leaves_open=False)
             if (reading := repairer.read(history)) is not None:
                 found[key] = (repairer, reading)
         return found

@@ -77,9 +77,8 @@ def with_patching(
       next message.
     - Tool calls at the end of the history stay open: the node may stand between a model and its
       tools. If a model that it asks refuses them, they get placeholders for the request, and the
-      node runs again: that counts if it adds a message of a model. The model of a prebuilt agent,
-      and a node that `model_node` names, get them before the first request; calls for tools that
-      no `ToolNode` of the graph has are a frontend's, and stay open before the former.
+      node runs again: that counts if it adds a message of a model. Before the first request they
+      get recorded results only; before a node that `model_node` names, placeholders too.
     - A compiled graph that is a node is patched inside. A `ToolNode` repairs nothing.
 
     A history without any LangChain message, such as a list of plain dicts, is left alone, and one
@@ -240,8 +239,6 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
     fan_out(patched, recorded)
     if repairers := [each for key, each in context.repairers.items() if key in graph.channels]:
         models = [name for name, node in covered.items() if node.is_model]
-        tools = _tools_of_graph(context, prefix)
-        repairers = [replace(each, tools=tools) for each in repairers]
         add_entry_check(patched, repairers, models)
     return cast("_Builder", patched.builder)
 
@@ -253,26 +250,16 @@ def _patched_node(
     runnable = covered.runnable
     if covered.is_graph and RepairNode.name not in runnable.builder.nodes:
         runnable = _patch_graph(runnable, context, f"{prefix}{node}.")
-    tools = None if covered.closes_all else _tools_of_graph(context, prefix)
     repairers = {
-        key: replace(context.repairers[key], leaves_open=not covered.is_model, tools=tools)
+        key: replace(context.repairers[key], leaves_open=not covered.is_model)
         for key in context.repairers
         if key in covered.keys
     }
     return PatchedNode(
         *(runnable, repairers, patched.output_keys),
-        is_model=covered.is_model,
         unpatched=unpatched,
         has_cache=patched.has_cache(node),
     )
-
-
-def _tools_of_graph(context: _Context, prefix: str) -> frozenset[str] | None:
-    """The tools of the graph: calls of others are a frontend's. None if that is not known.
-
-    The supervisor of agents that functions call does not know their tools.
-    """
-    return None if prefix else tools_of(context.nodes.values()) or None
 
 
 # --- the arguments -----------------------------------------------------------------------

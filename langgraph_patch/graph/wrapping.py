@@ -3,9 +3,9 @@
 The input of each node is repaired. Nothing in a graph shows whether a node is a model, or a gate, a
 logger or a hub that stands between a model and its tools. So tool calls at the end of the history
 stay open before a node: its tools may come next. They get placeholders if a model that the node
-asks is refused, and before the first request where the node certainly is a model: that of a
-prebuilt agent, or one that the application names. Nothing is repaired around a `ToolNode` or a
-`PatchNode`.
+asks is refused, and before the first request where no call can be alive: before a node that the
+application names as a model, and one that itself ends every open call, or fails. Nothing is
+repaired around a `ToolNode` or a `PatchNode`.
 
 A compiled graph that is a node has a START of its own. But what that adds to the history would be
 appended to the history of the parent, behind newer messages. So its input is repaired before it
@@ -14,28 +14,17 @@ runs, as that of any other node, and the repair is written with its output.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from inspect import getattr_static
 from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableWithFallbacks
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
-from langgraph_patch._langgraph.graphs import Graph
+from langgraph_patch._langgraph.graphs import Graph, ends_calls
 from langgraph_patch.repairing.entry import RepairNode
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
-
-MODEL_NODES = ("agent", "model")
-"""The names of the model in LangGraph's and LangChain's prebuilt agents."""
-
-ENDS_CALLS = "PatchToolCallsMiddleware.before_agent"
-"""The node of deepagents that ends every open call. Its text says less than the record, so the
-whole history is repaired before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +36,7 @@ class CoveredNode:
         runnable: Its runnable.
         tool_node: The `ToolNode` that this is, or that it was made of.
         keys: The state keys that it reads as histories.
-        is_model: Whether it certainly is a model: it closes the calls at the end of its history.
-        closes_all: Whether it closes those of tools that no `ToolNode` has, too.
+        is_model: Whether no call at the end of its history is alive: they are closed before it.
     """
 
     graph: Graph
@@ -56,7 +44,6 @@ class CoveredNode:
     tool_node: ToolNode | None
     keys: AbstractSet[str]
     is_model: bool
-    closes_all: bool
 
     @property
     def is_graph(self) -> bool:
@@ -93,7 +80,6 @@ def cover(
         read = keys & set(graph.keys_read_by(name))
         if tool_node is not None or isinstance(runnable, RepairNode):
             read = set()
-        closes_all = name == ENDS_CALLS or not model_nodes.isdisjoint((name, path))
         if isinstance(runnable, CompiledStateGraph):
             read &= set(Graph(runnable.builder).channels)
         nodes[path] = CoveredNode(
@@ -101,24 +87,11 @@ def cover(
             runnable=runnable,
             tool_node=tool_node,
             keys=read,
-            is_model=closes_all or _is_prebuilt_model(name, runnable),
-            closes_all=closes_all,
+            is_model=not model_nodes.isdisjoint((name, path)) or ends_calls(runnable),
         )
         if isinstance(runnable, CompiledStateGraph):
             nodes |= cover(Graph(runnable.builder), keys, model_nodes, f"{path}.")
     return nodes
-
-
-def _is_prebuilt_model(node: str, runnable: Any) -> bool:
-    """Whether a node is the model of an agent that LangGraph or LangChain has built."""
-    if node not in MODEL_NODES:
-        return False  # such as a hook of a middleware
-    # Some runnables compute what they are asked for.
-    module = getattr(getattr_static(runnable, "func", None), "__module__", None)
-    return isinstance(module, str) and module.startswith(_PREBUILT)
-
-
-_PREBUILT = ("langgraph.prebuilt.", "langchain.agents.")
 
 
 def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:

@@ -82,11 +82,13 @@ def _finding_to_write(paired: PairedCall, evidence: Evidence) -> Finding | None:
 
     It stays with a real result, with a placeholder that is up to date, or without a result.
     """
-    if paired.real is not None or paired.stays_open:
+    if paired.real is not None:
         return None
     found = evidence.get(paired.call.key)
     if found is not None and found.result is not None and is_placeholder(found.result):
         found = None
+    if paired.stays_open and (found is None or found.result is None):
+        return None  # only a recorded result ends a call that may be alive
     if paired.stated is None:
         return found or Finding()
     looked_again = paired.look_again is not None

@@ -38,7 +38,6 @@ from langgraph_patch.repairing.writing import (
     stream_results,
     whole_write,
 )
-from langgraph_patch.state import open_calls
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -78,8 +77,6 @@ class Repairer:
         on_patch: Called with each repair before it is written.
         leaves_open: Whether calls at the end of the history stay without a result, because the
             node that comes next may run them.
-        tools: The tools of the graph. Calls of other tools at the end of the history are a
-            frontend's, and stay open until a provider refuses them. None if there are no such.
         other_histories: State keys with histories that other repairers write. Recovered results
             do not restore them.
         once: The tools whose calls run once: each has a record of its own.
@@ -94,7 +91,6 @@ class Repairer:
     reconcile: Mapping[str, Lookup] | None = None
     on_patch: OnPatch | None = None
     leaves_open: bool = False
-    tools: frozenset[str] | None = None
     other_histories: Sequence[str] = ()
     once: Sequence[str] = ()
 
@@ -119,29 +115,28 @@ class Repairer:
 
     # --- read ----------------------------------------------------------------------------
 
-    def read(self, messages: Sequence[BaseMessage], *, look_again: bool = False) -> Reading | None:
+    def read(
+        self,
+        messages: Sequence[BaseMessage],
+        *,
+        look_again: bool = False,
+        may_be_recorded: bool = False,
+    ) -> Reading | None:
         """Read a history; return None if there is nothing to repair.
 
         Args:
             messages: The history.
             look_again: Whether placeholders that ask for another search count: once in a turn.
                 Default: False.
+            may_be_recorded: Whether results of the calls that stay open at the end may be recorded:
+                these are told, and end a call. Default: False.
         """
         look_again = look_again and bool(self.recover)
         reading = read_if_damaged(messages, leaves_open=self.leaves_open, look_again=look_again)
-        if reading is None or self.leaves_open or not self._waits_for_frontend(messages):
-            return reading
-        return read_if_damaged(messages, leaves_open=True, look_again=look_again)
-
-    def _waits_for_frontend(self, messages: Sequence[BaseMessage]) -> bool:
-        """Whether the history ends with open calls, all of them for tools of a frontend."""
-        if self.tools is None or not messages or messages[-1].type == "human":
-            return False
-        names = [call["name"] for call in open_calls(messages).values()]
-        is_waiting = bool(names) and self.tools.isdisjoint(names)
-        if is_waiting:
-            logger.info("left open, as calls of a frontend: %s", ", ".join(sorted(names)))
-        return is_waiting
+        if reading is None and may_be_recorded and self.recover:
+            reading = read_history(messages, leaves_open=True)
+            return reading if reading.unanswered else None
+        return reading
 
     # --- repair --------------------------------------------------------------------------
 
@@ -275,7 +270,12 @@ class Repairer:
             raise
 
     def repaired(
-        self, messages: list[BaseMessage], run: Run, *, report: bool = False
+        self,
+        messages: list[BaseMessage],
+        run: Run,
+        *,
+        report: bool = False,
+        may_be_recorded: bool = False,
     ) -> IOGenerator[list[BaseMessage]]:
         """A history for a model, repaired and not written; the same object if it is valid.
 
@@ -283,11 +283,14 @@ class Repairer:
             messages: The history.
             run: The run that the model belongs to.
             report: Whether `on_patch` is called, because nothing writes the repair. Default: False.
+            may_be_recorded: As for `read`. Default: False.
         """
-        reading = self.read(messages)
+        reading = self.read(messages, may_be_recorded=may_be_recorded)
         if reading is None:
             return messages
         patch = (yield from self.repair(reading, run)).patch
+        if not patch:
+            return messages
         if report:
             self.notify(patch, run)
         logger.debug("repaired the input of a model in thread %r: %s", run.thread_id, patch)

@@ -8,15 +8,16 @@ found a placeholder there would ask nobody, and the whole call would run.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import after_model
+from langchain.agents.middleware import AgentMiddleware, after_model, hook_config
 from langchain_core.messages import (
     AIMessage,
     InvalidToolCall,
+    RemoveMessage,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -26,7 +27,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
-from kit import BARE, StrictModel, streamed
+from kit import BARE, StrictModel, calls, streamed, tool_of
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.refused import RefusedError, RefusingModel
@@ -122,8 +123,8 @@ def test_a_human_is_asked_about_the_call_beside_a_broken_one(place: str, *, is_s
     assert state["messages"][-1].text == "done"
 
 
-def test_the_model_of_a_prebuilt_agent_is_no_gate_though_it_leads_to_itself():
-    """With a response format it does: it reads placeholders in its first request all the same."""
+def test_the_model_of_a_prebuilt_agent_reads_placeholders_after_a_refusal():
+    """Nothing else is known of an open call at the end: with a response format, too."""
     schema = {"title": "Said", "type": "object", "properties": {"text": {"type": "string"}}}
     agent = create_agent(
         StrictModel(script=[]), [pays], response_format=schema, checkpointer=InMemorySaver()
@@ -133,6 +134,97 @@ def test_the_model_of_a_prebuilt_agent_is_no_gate_though_it_leads_to_itself():
     graph.update_state(CONFIG, {"messages": [("user", "pay"), calling]}, as_node="tools")
     state = graph.invoke(None, CONFIG)
     assert [m.type for m in state["messages"][:4]] == ["human", "ai", "tool", "ai"]
+
+
+class Opinion(AgentMiddleware[Any, Any, Any]):
+    """Lets the model confirm its own call before the tools run it."""
+
+    @hook_config(can_jump_to=["model"])
+    def after_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """Ask once more, then take the opinion out of the history."""
+        last, before = state["messages"][-1], state["messages"][-2]
+        if last.tool_calls and not isinstance(before, AIMessage):
+            return {"jump_to": "model"}
+        return {"messages": [RemoveMessage(id=last.id)]} if last.text == "confirm" else None
+
+
+class Doubt(AgentMiddleware[Any, Any, Any]):
+    """A hook of the application with the name of one that ends open calls."""
+
+    name = "PatchToolCallsMiddleware"
+
+    def before_agent(self, state: Any, runtime: Any) -> None:
+        """Look at the history."""
+        SEEN.append([m.type for m in state["messages"]])
+
+
+SEEN: list[list[str]] = []
+
+
+@pytest.mark.parametrize("place", ["with_patching", "middleware"])
+def test_a_call_of_a_healthy_run_is_not_ended_by_the_name_of_a_node(place: str):
+    """A hook asks the model about its own call, and a hook has the name of deepagents' own."""
+    SEEN.clear()
+    script = AIMessage("", id="a1", tool_calls=[PAY]), AIMessage("confirm", id="a2"), "done"
+    own = [PatchToolCallsMiddleware()] if place == "middleware" else [Doubt()]
+    agent = create_agent(
+        StrictModel(*script, refuses=lambda _: None),
+        [pays],
+        middleware=[Opinion(), *own],
+        checkpointer=InMemorySaver(),
+    )
+    graph = agent if place == "middleware" else with_patching(agent)
+    state = graph.invoke({"messages": [("user", "pay")]}, CONFIG)
+    assert [m.text for m in state["messages"][2:]] == ["paid 5", "done"]
+    calling = AIMessage("", tool_calls=[{**PAY, "id": "c2"}])
+    graph.update_state(CONFIG, {"messages": [("user", "pay"), calling]}, as_node="model")
+    graph.invoke({"messages": []}, CONFIG)
+    assert place == "middleware" or SEEN[-1][-2:] == ["human", "ai"]
+
+
+def mails(to: str) -> str:
+    """Send a mail."""
+    MAILED.append(to)
+    return f"sent to {to}"
+
+
+MAILED: list[str] = []
+WAYS: dict[str, Any] = {
+    "goto": (Command(goto="model"), False),
+    "after an update": (None, True),
+    "an input without a message": ({"messages": []}, False),
+}
+AGENTS: dict[str, Any] = {
+    "create_agent": lambda *made: with_patching(BARE["create_agent"](*made)),
+    "middleware": lambda model, tools, saver: create_agent(
+        model, tools, middleware=[PatchToolCallsMiddleware()], checkpointer=saver
+    ),
+    "by hand": lambda *made: with_patching(BARE["hand_built"](*made), record=True),
+}
+
+
+@pytest.mark.parametrize(("agent", "way"), [*product(AGENTS, WAYS)])
+def test_a_lenient_model_reads_what_is_recorded_before_it_does_it_again(agent: str, way: str):
+    """A model that accepts open calls does again what has no result."""
+    MAILED.clear()
+
+    def asks_first(to: str) -> str:
+        """Wire, if a human agrees."""
+        return f"wired to {to}" if interrupt("wire?") else "no"
+
+    def again(messages: list[Any]) -> Any:
+        has_mailed = any("sent to" in m.text for m in messages)
+        return "done" if has_mailed else calls(("mails", {"to": "x"}), ("asks_first", {"to": "y"}))
+
+    tools = [tool_of(mails), tool_of(asks_first)]
+    graph = AGENTS[agent](StrictModel(*[again] * 4, refuses=lambda _: None), tools, InMemorySaver())
+    graph.invoke({"messages": [("user", "mail and wire")]}, CONFIG)
+    assert (len(graph.get_state(CONFIG).interrupts), MAILED) == (1, ["x"])
+    value, is_updated = WAYS[way]
+    if is_updated:
+        graph.update_state(CONFIG, {"messages": []}, as_node="tools")
+    graph.invoke(value, CONFIG)
+    assert MAILED == ["x"]
 
 
 def hub(builder: Any, gate: str, ends: Any) -> None:

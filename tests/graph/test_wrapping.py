@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from kit import Agent, above, calls, lines, patched
+from kit import BARE, Agent, StrictModel, above, calls, lines, patched
 from langgraph_patch import is_placeholder
+from langgraph_patch._langgraph.graphs import Graph, ends_calls
 
 
 @pytest.mark.parametrize(("inside", "asynchronous"), [(False, True), (True, False)])
@@ -44,6 +47,20 @@ def test_a_node_that_runs_its_own_tools(*, inside: bool, asynchronous: bool):
     it.say("never mind")
     assert ran == ["c1"]
     assert [is_placeholder(m) for m in it.history].count(True) == 1
+
+
+def test_a_node_that_ends_calls_itself():
+    """It is known as the function that its library has, not by a name that others may have."""
+    graph = BARE["react_v2"](StrictModel("hi"), [], None)
+    model = Graph(graph.builder).runnables["agent"]
+
+    @wraps(model.func)
+    def call_model(state: Any) -> Any:
+        return state
+
+    others = Graph(BARE["create_agent"](StrictModel("hi"), [], None).builder).runnables["model"]
+    assert ends_calls(model)
+    assert not any(map(ends_calls, (RunnableLambda(call_model), others, model.func)))
 
 
 class Notes(MessagesState):

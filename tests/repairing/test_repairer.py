@@ -17,7 +17,6 @@ from kit import BARE, Agent, Counting, calls, patched
 from langgraph_patch import PatchNode, validate_messages
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
-from langgraph_patch.repairing.repairer import Repairer
 from support.placeholder_texts import WAITED
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
@@ -169,15 +168,6 @@ def test_a_failure_of_the_repair(failure, place, kind, asynchronous, logged):
     changed = {"c2": "c2: gone"} if failure == "placeholder" else {}
     assert it.results == RESULTS | changed
     assert validate_messages(it.history) == []
-
-
-def test_calls_of_a_frontend_wait():
-    """Open calls at the end are a frontend's, if none of them is for a tool of the graph."""
-    shows, mails = calls(("show", {}), id="a"), calls(("mail", {}), ("show", {}), id="b")
-    repairer = Repairer(tools=frozenset({"mail"}))
-    assert repairer.read([shows]) is None
-    assert repairer.read([mails]) is not None
-    assert repairer.read([shows, HumanMessage("hm")]) is not None
 
 
 # --- marks that a client forges -----------------------------------------------------------------

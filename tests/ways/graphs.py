@@ -23,7 +23,7 @@ from langgraph.types import Command, interrupt
 
 from gates.world import PICTURE, REFUSALS, open_ids
 from kit import loop
-from langgraph_patch import with_patching
+from langgraph_patch import patch_model, with_patching
 from langgraph_patch.testing import StrictModel
 from langgraph_patch.testing.model import RefusedError
 
@@ -221,7 +221,9 @@ class Judged(MessagesState):
 
 
 def _gate(desk: Desk) -> Any:
-    model, judge = desk.main(has_taste=False), desk.model(lambda _: "safe", has_taste=True)
+    # A judge that accepts no open call judges none: so its request alone is repaired.
+    judge = patch_model(desk.model(lambda _: "safe", has_taste=True))
+    model = desk.main(has_taste=False)
 
     def gate(state: Judged) -> Any:
         question = HumanMessage("Is the call safe?", id="question")
