@@ -30,7 +30,7 @@ from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repaire
 from langgraph_patch.repairing.writing import new_messages, stream_results
 from langgraph_patch.state import messages_in
 from langgraph_patch.tools.once import Once
-from langgraph_patch.tools.once_names import check_tools, checked_names
+from langgraph_patch.tools.once_names import checked_names, warn_of_unknown
 
 try:
     from langchain.agents.middleware import (
@@ -111,13 +111,14 @@ class PatchToolCallsMiddleware(_Base):
     Examples:
         >>> from langchain.agents import create_agent
         >>> from langchain_core.language_models import GenericFakeChatModel
-        >>> from langchain_core.messages import AIMessage
+        >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph_patch import PatchToolCallsMiddleware
         >>> model = GenericFakeChatModel(messages=iter([AIMessage("hello")]))
         >>> agent = create_agent(model, middleware=[PatchToolCallsMiddleware()])
         >>> dangling = AIMessage("", tool_calls=[{"name": "wire", "args": {}, "id": "c1"}])
-        >>> [m.type for m in agent.invoke({"messages": [dangling]})["messages"]]
-        ['ai', 'tool', 'ai']
+        >>> history = [dangling, HumanMessage("never mind")]
+        >>> [m.type for m in agent.invoke({"messages": history})["messages"]]
+        ['ai', 'tool', 'human', 'ai']
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class PatchToolCallsMiddleware(_Base):
             if cls.wrap_tool_call is not AgentMiddleware.wrap_tool_call:
                 raise OptionError(f"once: {cls.__name__} has a wrap_tool_call of its own.")
             self.__class__ = type(cls.__name__, (_RunsOnce, cls), {"__module__": cls.__module__})
+            self._to_check = iter([self._repairer.once])
 
     def wrap_model_call(
         self,
@@ -238,7 +240,8 @@ class _RunsOnce(PatchToolCallsMiddleware):
 
     def _call_tool(self, request: ToolCallRequest, handler: Callable[..., Any]) -> IOGenerator[Any]:
         once, runtime = self._repairer.once, request.runtime
-        check_tools(once, [tool.name for tool in getattr(runtime, "tools", ())], are_all=False)
+        for names in self._to_check:  # at the first call
+            warn_of_unknown("once", names, [tool.name for tool in getattr(runtime, "tools", ())])
         own = Once(tuple(once), self._repairer.messages_key)
         call = own.call(request.tool_call, request.state, runtime.config)
         if call is None:

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import re
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from inspect import getattr_static
-from types import FunctionType, MethodType
-from typing import Any, Final, TypedDict, get_args, get_type_hints
+from types import MethodType
+from typing import Any, TypedDict, get_args, get_type_hints
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START, add_messages
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import Send
 
+from langgraph_patch._langgraph.nodes import sends_each_call
 from langgraph_patch._sansio import (
     GeneratorRunnable,
     IOGenerator,
@@ -155,7 +152,7 @@ class Graph:
         """Whether all that leads to a node are routers of prebuilt agents that send each call."""
         routers = [branch.path for _, _, branch in self.branches_into([node])]
         has_edge = any(target == node for _, target in self.builder.edges)
-        return bool(routers) and not has_edge and all(map(_sends_calls, routers))
+        return bool(routers) and not has_edge and all(map(sends_each_call, routers))
 
     def copied(self) -> Graph:
         """A copy that shares nothing that `compile()` or an edit changes.
@@ -272,32 +269,6 @@ def _holds_messages(hint: object) -> bool:
     return any(map(_holds_messages, get_args(hint)))
 
 
-_LIBRARIES = ("langchain.", "langgraph.", "langgraph_")
-"""How the names of modules begin whose routers are asked: a router of an application may do
-anything, such as call a model."""
-
-_ASKED = {
-    "messages": [AIMessage("", tool_calls=[{"name": "any", "args": {}, "id": "1"}])],
-    "remaining_steps": 9,
-}
-"""A state with an open call."""
-
-
-def _sends_calls(router: Any) -> bool:
-    """Whether a router of a prebuilt agent answers an open call with `Send`s.
-
-    Only its answer shows that: `create_react_agent` has one router for both of its versions.
-    """
-    function: Any = getattr(router, "func", None) or getattr(router, "afunc", None)
-    if not str(getattr(function, "__module__", "")).startswith(_LIBRARIES):
-        return False
-    try:
-        answer = function(_ASKED)
-    except Exception:  # noqa: BLE001 - it reads more than messages; its `Send`s are passed on
-        return False
-    return isinstance(answer, list) and all(isinstance(each, Send) for each in answer)
-
-
 class _Steps(GeneratorRunnable):
     """Runs runnables one after the other, without a run of its own in traces and events."""
 
@@ -336,70 +307,10 @@ _SET_AFTER_COMPILE = (
 """Attributes of a compiled graph that are no arguments of `compile()`."""
 
 
-# --- the nodes of prebuilt agents ---------------------------------------------------------
-
-AFTER_MODEL: Final = ("post_model_hook", ".after_model")
-"""The nodes that `create_react_agent` and `create_agent` run between the model and the tools: a
-name, and the end of the names of middleware nodes."""
+# --- nodes and calls --------------------------------------------------------------------------
 
 _ROUTERS = "_routers"
 """The end of the name of the node with the routers of a `ToolNode`."""
-
-_MODELS = ("agent", "model", "pre_model_hook")
-_TO_MODEL = (".before_model", ".before_agent", _ROUTERS)
-"""The model node and what runs before it: names, and ends of names."""
-
-
-def runs_after_model(node: str) -> bool:
-    """Whether a prebuilt agent runs this node between the model and the tools.
-
-    Examples:
-        >>> from langgraph_patch._langgraph.graphs import runs_after_model
-        >>> runs_after_model("HumanInTheLoopMiddleware.after_model"), runs_after_model("tools")
-        (True, False)
-    """
-    return node == AFTER_MODEL[0] or node.endswith(AFTER_MODEL[1])
-
-
-_PREBUILT = re.compile(
-    r"(?:HumanInTheLoop|ModelCallLimit|ToolCallLimit|PII|TodoList)Middleware(?:\[.*\])?\.after_model"
-)
-"""The hooks of `langchain` that run after a model."""
-
-
-def starts_no_tool(node: str) -> bool:
-    """Whether a node is a hook of `langchain` behind a model: one of an application may run tools.
-
-    Examples:
-        >>> from langgraph_patch._langgraph.graphs import starts_no_tool
-        >>> starts_no_tool("PIIMiddleware[email].after_model"), starts_no_tool("Own.after_model")
-        (True, False)
-    """
-    return _PREBUILT.fullmatch(node) is not None
-
-
-_ENDING_CALLS = {
-    "langgraph.prebuilt.chat_agent_executor": ("call_model", "acall_model"),
-    "deepagents.middleware.patch_tool_calls": ("before_agent", "abefore_agent"),
-}
-"""Functions before which no call is alive, by their modules: the model of `create_react_agent`
-raises an error if one is open, and the hook of deepagents ends it, in a text that says less."""
-
-
-def ends_calls(runnable: object) -> bool:
-    """Whether a node is one of those functions itself, and not one with its name."""
-    # Some runnables compute what they are asked for.
-    function = getattr_static(runnable, "func", None) or getattr_static(runnable, "afunc", None)
-    function = getattr(function, "__func__", function)
-    if not isinstance(function, FunctionType) or function.__module__ not in sys.modules:
-        return False
-    is_of_module = function.__globals__ is vars(sys.modules[function.__module__])
-    return is_of_module and function.__name__ in _ENDING_CALLS.get(function.__module__, ())
-
-
-def leads_to_model(node: str) -> bool:
-    """Whether a prebuilt agent goes to this node after its tools."""
-    return node in _MODELS or node.endswith(_TO_MODEL)
 
 
 def sent_call(send: object) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import INTERRUPT, TASKS
 from langgraph.config import get_config
 
+from langgraph_patch._langgraph.nodes import Nodes
 from langgraph_patch._langgraph.storage import (
     PUSH,
     RETURN,
@@ -60,8 +61,7 @@ _SEND = "__pregel_send"
 """Adds writes to those of the task that runs."""
 
 _CALL = "__pregel_call"
-"""A partial that starts a `@task`: its first argument is a weak reference to the task that runs,
-its `schedule_task` is a method of the loop."""
+"""A partial that starts a `@task`: its `schedule_task` is a method of the loop."""
 
 _NODE = "langgraph_node"
 """The metadata key with the name of the node that runs. It is absent outside of a node."""
@@ -290,14 +290,6 @@ class Run:
         """
         return len(self.started_nodes) + len(self.sends) <= 1
 
-    def is_called_by_node(self, runnable: object) -> bool:
-        """Whether a function that is the node calls `runnable`, which is not the node."""
-        reference = next(iter(getattr(self._own.get(_CALL), "args", ())), None)
-        task = reference() if isinstance(reference, weakref.ref) else None
-        process = getattr(task, "proc", None)
-        node = next(iter(getattr(process, "steps", ())), process)
-        return node is not None and node is not runnable
-
     def show_in_updates(self, value: Any) -> None:
         """Make the `updates` stream show `value` as the chunk of the node.
 
@@ -433,6 +425,12 @@ class Run:
         """
         nodes = getattr(self._loop, "interrupt_before", ())
         return None if nodes == "*" else frozenset(nodes)
+
+    @property
+    def nodes(self) -> Nodes:
+        """The nodes of the graph; none outside of a graph."""
+        nodes = getattr(self._loop, "nodes", None)
+        return Nodes(nodes if isinstance(nodes, Mapping) else {}, self.namespace)
 
     @property
     def input_ended_tasks(self) -> bool:

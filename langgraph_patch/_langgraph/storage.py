@@ -202,17 +202,19 @@ def has_ended_tasks(checkpoint: Mapping[str, Any], *, is_input: bool) -> bool:
     return START in seen and seen[START] in started
 
 
-def last_nodes(saved: CheckpointTuple) -> set[str]:
-    """The nodes of the superstep that made a checkpoint, as far as edges triggered them.
+def nodes_of_turn(saved: CheckpointTuple) -> set[str]:
+    """The nodes that ran between the newest input and a checkpoint, as far as edges triggered them.
 
-    A node notes the version of the channel that triggered it. The newest versions are theirs.
+    A node notes the version of the channel that triggered it, and START that of the input.
     """
-    seen: dict[str, Any] = {}
-    for node, versions in (saved.checkpoint.get("versions_seen") or {}).items():
-        triggers = [v for c, v in versions.items() if triggered_node(c) == node]
-        if triggers:
-            seen[node] = max(triggers)
-    return {node for node, version in seen.items() if version == max(seen.values())}
+    seen = saved.checkpoint.get("versions_seen") or {}
+    begun: Any = seen.get(START, {}).get(START)
+    return {
+        node
+        for node, versions in seen.items()
+        for channel, version in versions.items()
+        if triggered_node(channel) == node and (begun is None or version > begun)
+    }
 
 
 def is_node_timeout(error: object) -> bool:

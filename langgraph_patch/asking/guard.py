@@ -47,10 +47,11 @@ from langgraph_patch.history.fields import text_of
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
-_MOST_IN_A_ROW = 2
+_MOST_IN_A_ROW = 9
 """How many messages in a row may be truncated or unusable in one run of a node.
 
-A good message ends the row. An attempt that failed is not counted: the application repeats it.
+A good message ends the row. An attempt that failed is not counted: the application repeats it. Its
+own loop over cut answers, with a larger limit each time, is over before that.
 """
 
 _UNUSABLE = "its message has no complete tool call and no answer"
@@ -88,7 +89,7 @@ class TruncationGuard(BaseCallbackHandler):
     stream.
 
     A node that loops until its model has an answer would never end if the model never finishes. So
-    the third message in a row that is truncated or unusable is an `UnfinishedError`.
+    the tenth message in a row that is truncated or unusable is an `UnfinishedError`.
 
     In a history that is not patched nothing would answer an invalid call, and the next model would
     refuse it. So in a graph below the node, and in a node without a patched history, a truncated

@@ -232,7 +232,8 @@ def undo(options: Namespace) -> int:
         acts = (
             (address, partial(_undo_one, saver, address, plan, options)) for address, plan in plans
         )
-        results = (_done(options, outcomes, *act) for act in output.each_of(options, acts, "done"))
+        each = output.each_of(options, acts, "done")
+        results = (_done(saver, options, outcomes, *act) for act in each)
         none = "" if plans else "no thread has a repair to undo"
         output.print_threads(options, results, lambda: _total(outcomes, options, "undone", none))
     return output.exit_code(outcomes, options)
@@ -283,7 +284,7 @@ def _repairs(
             outcomes.beyond_limit += 1
         else:
             act = partial(_repair_one, saver, report, options, dry_run=dry_run)
-            yield _done(options, outcomes, Address(report.thread_id, report.namespace), act)
+            yield _done(saver, options, outcomes, Address(report.thread_id, report.namespace), act)
 
 
 def _is_confirmed(options: Namespace, plans: output.Counts, what: str) -> bool:
@@ -335,6 +336,7 @@ def _undo_one(
 
 
 def _done(
+    saver: BaseCheckpointSaver[Any],
     options: Namespace,
     outcomes: output.Counts,
     address: Address,
@@ -344,7 +346,7 @@ def _done(
     try:
         result = act()
     except Exception as error:  # any: the other threads are still to be done
-        check_of_thread(error)
+        check_of_thread(error, saver)
         if options.debug:
             raise
         reason = (str(error) if isinstance(error, PatchError) else brief(error)) + output.notes_of(

@@ -13,7 +13,7 @@ from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Send
 
 from langgraph_patch._langgraph import storage
-from langgraph_patch._langgraph.graphs import leads_to_model
+from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch.evidence.superstep import Superstep, Task
 
 
@@ -70,8 +70,8 @@ def _is_unchanged(key: str, step: Superstep, newest: Superstep) -> bool:
 
 
 def _goes_elsewhere(task: Task) -> bool:
-    """Whether a task started another node than the model, which runs in the next turn anyway."""
+    """Whether a task started a node that had not run in the turn: a later one may not start it."""
     edges = {storage.triggered_node(c) or "" for c, _ in task.writes if c.startswith("branch:to:")}
     sends = {value.node for c, value in task.writes if c == TASKS and isinstance(value, Send)}
-    left = (edges | sends) - storage.last_nodes(task.step.saved)
-    return not all(map(leads_to_model, left))
+    known = storage.nodes_of_turn(task.step.saved) | {Graph.name_behind(task.node or "")}
+    return not edges | sends <= known

@@ -32,7 +32,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.types import Send
 
 from langgraph_patch._langgraph import storage
-from langgraph_patch._langgraph.graphs import runs_after_model, starts_no_tool
+from langgraph_patch._langgraph.nodes import NO_NODES, Nodes
 from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
 from langgraph_patch.evidence.window import Sighting, Window, called_in, is_version
 from langgraph_patch.history.calls import Call, read_calls
@@ -191,10 +191,12 @@ class Steps:
 
     Attributes:
         window: The window of the message.
+        nodes: The nodes of the running graph; none are known of a thread that is only stored.
         breakpoints: The nodes before which the graph is set to pause; None for every node.
     """
 
     window: Window
+    nodes: Nodes = NO_NODES
     breakpoints: frozenset[str] | None = frozenset()
 
     def replay(self) -> dict[tuple[int, int], JudgedCall]:
@@ -229,7 +231,7 @@ class Steps:
             return Finding("awaiting_input", detail=detail) if is_waiting else None
         error = task.errors[-1]
         text = text_of_error(error)
-        if text.startswith("CancelledError("):
+        if text == "CancelledError()":  # an application may have an error of that name
             return Finding("cancelled")
         # Both an error and an interrupt: two runs, and their order is recorded only if the task
         # wrote the answer with its error. An edited call: what failed is the call in its place.
@@ -263,7 +265,7 @@ class Steps:
         step = self.pending[0]
         tasks = [task for task in step.tasks if task.interrupt_ids or task.errors]
         is_only = len(step.nodes) == len(tasks) == 1 and not (step.sends or step.is_goto)
-        if not is_only or any(map(runs_after_model, step.nodes)):
+        if not is_only or self._starts_no_tool(step):
             return None
         returned = any(task.written_to(storage.RETURN) for task in step.others)
         place = self.window.versions_in(writer.messages)[-1]
@@ -280,18 +282,17 @@ class Steps:
         steps, origin = self.pending, self.window.origin
         if origin is None or origin.is_gap or not steps:
             return None
-        is_certain = all(_asks(step) or (_is_passed(step) and step.was_applied) for step in steps)
+        passed = all(self._is_passed(step) for step in steps)
+        is_certain = passed and all(_asks(step) or step.was_applied for step in steps)
         return steps[-1] if is_certain and _asks(steps[-1]) else None
 
     @cached_property
     def has_refused_answer(self) -> bool:
         """Whether the last of such nodes failed behind the answer that it got.
 
-        It has the same answer whenever it runs again. A hook of the application may have run tools
-        behind the answer, and before.
+        It has the same answer whenever it runs again.
         """
-        nodes = [node for step in self.pending for node in step.nodes]
-        if not (nodes and self.did_not_run and all(map(starts_no_tool, nodes))):
+        if not (self.pending and self.did_not_run):
             return False
         *before, last = self.pending
         is_refused = any(task.errors and task.written_to(RESUME) for task in last.tasks)
@@ -310,13 +311,24 @@ class Steps:
             return False
         nodes = {*last.nodes, *(send.node for send in last.sends if isinstance(send, Send))}
         is_set = self.breakpoints is None or nodes <= self.breakpoints
-        return is_set and all(_is_passed(step) and step.was_applied for step in before)
+        return is_set and all(self._is_passed(step) and step.was_applied for step in before)
 
     @cached_property
     def did_not_run(self) -> bool:
-        """Whether only nodes between the model and the tools ran since the message was written."""
+        """Whether only nodes that start no tool ran since the message was written."""
         origin = self.window.origin
-        return origin is not None and not origin.is_gap and all(map(_is_passed, self.pending))
+        return origin is not None and not origin.is_gap and all(map(self._is_passed, self.pending))
+
+    def _is_passed(self, step: Superstep) -> bool:
+        """Whether nothing in a superstep has started a tool."""
+        is_known = self._starts_no_tool(step) and not (step.sends or step.is_goto)
+        return is_known and (step.was_applied or _channels_of(step) <= {INTERRUPT, ERROR, RESUME})
+
+    def _starts_no_tool(self, step: Superstep) -> bool:
+        namespace = step.address.namespace
+        return bool(step.nodes) and all(
+            self.nodes.starts_no_tool(namespace, node) for node in step.nodes
+        )
 
 
 def _has_edit(answer: object) -> bool:
@@ -325,17 +337,9 @@ def _has_edit(answer: object) -> bool:
     return isinstance(answer, list | tuple) and any(map(_has_edit, answer))
 
 
-def _is_passed(step: Superstep) -> bool:
-    """Whether only hooks ran between the model and the tools."""
-    is_known = bool(step.nodes) and not (step.sends or step.is_goto)
-    if not is_known or not all(map(runs_after_model, step.nodes)):
-        return False
-    return step.was_applied or _channels_of(step) <= {INTERRUPT, ERROR, RESUME}
-
-
 def _asks(step: Superstep) -> bool:
-    """Whether such a hook asked a human and has no recorded answer."""
-    return _is_passed(step) and _channels_of(step) == {INTERRUPT} and not step.is_answered
+    """Whether all that is recorded of a superstep is a question to a human without an answer."""
+    return _channels_of(step) == {INTERRUPT} and not step.is_answered
 
 
 def _channels_of(step: Superstep) -> set[str]:

@@ -23,10 +23,6 @@ from langgraph_patch.evidence.window import Reader, Window, called_in, is_versio
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.findings import Finding
 
-TOOLS = "tools"
-"""LangGraph's name for the node that runs tools. In a node with another name, a middleware may have
-failed."""
-
 _MAX_ARGUMENTS = 60
 _MAX_TEXT = 120
 
@@ -86,11 +82,12 @@ def check_below(
     if results and all(is_version(maker, window.message) for maker in makers):
         return replace(judged, finding=Finding(result=results[0]))
     may_have_run = bool(makers) or any(each.id == call.id for each in open_in_turn(given))
+    runs_calls = reader.nodes.runs_calls(ended.step.address.namespace, ended.node)
     if is_waiting:
-        # In a node with another name, a graph with another state may have run the call.
-        is_certain = below is not None and (bool(made) or ended.node == TOOLS)
-    else:
-        is_certain = ended.call is not None or ended.node == TOOLS
+        # In any other node, a graph with another state may have run the call.
+        is_certain = below is not None and (bool(made) or runs_calls)
+    else:  # in any other node, something else may have failed behind the call
+        is_certain = ended.call is not None or runs_calls
     return judged if is_certain and not may_have_run else replace(judged, finding=None)
 
 

@@ -46,6 +46,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._langgraph.address import Address
+from langgraph_patch._langgraph.nodes import NO_NODES, Nodes
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.evidence.claims import read_claims
 from langgraph_patch.evidence.effects import Effects, effects_of
@@ -102,6 +103,7 @@ def recover_evidence(
     messages_key: str = "messages",
     required: bool = False,
     breakpoints: frozenset[str] | None = frozenset(),
+    nodes: Nodes = NO_NODES,
     searched_at: Mapping[tuple[int, int], str] = _NOTHING,
     is_over: bool = False,
     once: Collection[str] | None = (),
@@ -122,6 +124,7 @@ def recover_evidence(
             found before are returned.
         breakpoints: The nodes before which the graph is set to pause; None for every node.
             Default: none.
+        nodes: The nodes of the running graph. Default: none are known.
         searched_at: The keys of calls that an earlier turn has searched for, each with the
             checkpoint at which it did (`""` for the current one). For every other call that stays
             open the next turn searches once more. Default: none.
@@ -163,7 +166,7 @@ def recover_evidence(
     address = Address.of(config)
     waited = 0.0
     while True:
-        reader = Reader(saver, messages_key, required, breakpoints=breakpoints)
+        reader = Reader(saver, messages_key, required, breakpoints, nodes)
         recorded = yield from read_claims(reader, address, messages, calls, once)
         newest, judged_calls = yield from _search(
             reader, address, windows_of(messages, calls, searched_at), recorded
@@ -260,7 +263,7 @@ def _facts_of(
     reader: Reader, window: Window, recorded: Evidence, visited: frozenset[str]
 ) -> IOGenerator[list[Facts]]:
     """What is known of the calls of a message. Other graphs are read where a row needs them."""
-    steps = Steps(window, reader.breakpoints)
+    steps = Steps(window, reader.nodes, reader.breakpoints)
     replayed = steps.replay()
     rest = {k: v for k, v in replayed.items() if v.result is None and v.ended is None}
     elsewhere: _JudgedCalls = {}

@@ -21,6 +21,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
+from langgraph_patch._langgraph.nodes import NO_NODES, Nodes
 from langgraph_patch._sansio import IOGenerator, IORequest, method_request
 from langgraph_patch._text import quoted
 from langgraph_patch.errors import EvidenceError, MessagesError
@@ -52,6 +53,7 @@ class Reader:
         messages_key: The state key of the history.
         required: Whether to raise if the checkpointer raises. Otherwise the search ends there.
         breakpoints: The nodes before which the graph is set to pause; None for every node.
+        nodes: The nodes of the running graph; none are known of a thread that is only stored.
         budget: How many more messages the search may load.
         error: The first error of the checkpointer, or None.
     """
@@ -60,6 +62,7 @@ class Reader:
     messages_key: str
     required: bool = False
     breakpoints: frozenset[str] | None = frozenset()
+    nodes: Nodes = NO_NODES
     budget: int = _BUDGET
     error: EvidenceError | None = None
 

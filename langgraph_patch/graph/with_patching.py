@@ -10,7 +10,7 @@ the history is valid. `wrapping.py` decides what is done around which node.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from difflib import get_close_matches
@@ -43,7 +43,7 @@ from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.repairing.entry import RepairNode, add_entry_check
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repairer
-from langgraph_patch.tools.once_names import check_tools, checked_names
+from langgraph_patch.tools.once_names import check_tools, checked_names, warn_of_unknown
 from langgraph_patch.tools.record import fan_out, guarded_tool_node, recordable, recorded_tool_node
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -177,7 +177,8 @@ def with_patching(
         return graph
     nodes = cover(Graph(builder), frozenset(keys), frozenset(names))
     _check_names(names, nodes)
-    _check_reconcile(reconcile or (), tools_of(nodes.values()))
+    tools = tools_of(nodes.values())  # nodes of the application may run others
+    warn_of_unknown("reconcile", filter(partial(_is_like, tools), reconcile or ()), tools)
     _check_once(repairer.once, nodes)
     _check_keys(Graph(builder), nodes, keys)
     repairers = {key: replace(repairer, messages_key=key, other_histories=keys) for key in keys}
@@ -342,32 +343,22 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "none"
 
 
+def _is_like(names: Collection[str], name: str) -> bool:
+    return bool(get_close_matches(name, names))
+
+
 def _check_once(names: Sequence[str], nodes: Mapping[str, CoveredNode]) -> None:
     """Check that there is a tool for each name, and that nothing takes a refusal for an error."""
     if not names:
         return
     tool_nodes = [node.tool_node for node in nodes.values() if node.tool_node is not None]
-    are_all = not any(Tools(tool_node).may_run_others for tool_node in tool_nodes)
-    unknown = check_tools(names, tools_of(nodes.values()), are_all=are_all)
-    if unknown:
-        logger.warning("once: no ToolNode has a tool called %s yet", _listed(unknown))
+    check = check_tools
+    if any(Tools(tool_node).may_run_others for tool_node in tool_nodes):
+        check = partial(warn_of_unknown, "once")
+    check(names, tools_of(nodes.values()))
     for path, node in nodes.items():
         if node.tool_node is not None and has_fallbacks(node.runnable):
             raise GraphError(
                 f"once: the node {path!r} is a ToolNode with_fallbacks, which would take a call "
                 f"that is not run again for one that failed. Use handle_tool_errors=..."
-            )
-
-
-def _check_reconcile(names: Iterable[str], tools: AbstractSet[str]) -> None:
-    """Check that no name is a misspelled name of a tool.
-
-    A tool that no `ToolNode` has may be run by a node of the application, so a name that is like
-    none of the known names is accepted.
-    """
-    for name in names:
-        if name not in tools and (meant := get_close_matches(name, tools)):
-            raise OptionError(
-                f"reconcile: no ToolNode has a tool called {name!r}: expected one of "
-                f"{', '.join(map(repr, sorted(tools)))}. Did you mean {meant[0]!r}?"
             )

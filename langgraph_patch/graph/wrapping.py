@@ -23,7 +23,8 @@ from langchain_core.runnables import Runnable, RunnableWithFallbacks
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
-from langgraph_patch._langgraph.graphs import Graph, ends_calls
+from langgraph_patch._langgraph.graphs import Graph
+from langgraph_patch._langgraph.nodes import ends_calls, tool_node_in, wrapped
 from langgraph_patch.repairing.entry import RepairNode
 
 
@@ -143,13 +144,6 @@ _PARTS = (
 # --- tool nodes ------------------------------------------------------------------------
 
 
-def tool_node_in(runnable: Any) -> ToolNode | None:
-    """The `ToolNode` that a runnable is or was made of; None for a sequence and anything else."""
-    while runnable is not None and not isinstance(runnable, ToolNode):
-        runnable = _wrapped(runnable)
-    return runnable
-
-
 def tool_step_of(runnable: Any) -> ToolNode | None:
     """The `ToolNode` that is a step of a sequence; None for anything else."""
     found = map(tool_node_in, getattr(runnable, "steps", ()))
@@ -159,7 +153,7 @@ def tool_step_of(runnable: Any) -> ToolNode | None:
 def has_fallbacks(runnable: Any) -> bool:
     """Whether `with_fallbacks` was called on the `ToolNode` of a runnable."""
     while runnable is not None and not isinstance(runnable, ToolNode | RunnableWithFallbacks):
-        runnable = _wrapped(runnable)
+        runnable = wrapped(runnable)
     return isinstance(runnable, RunnableWithFallbacks)
 
 
@@ -167,16 +161,10 @@ def replace_tool_node(
     runnable: Any, replacement: Callable[[ToolNode], Runnable[Any, Any]]
 ) -> Runnable[Any, Any]:
     """A copy of a runnable in which `tool_node_in` finds one, with another `ToolNode`."""
-    inner = _wrapped(runnable)
+    inner = wrapped(runnable)
     if inner is None or runnable is tool_node_in(runnable):
         return replacement(runnable)
     attribute = "bound" if inner is getattr(runnable, "bound", None) else "runnable"
     update = {attribute: replace_tool_node(inner, replacement)}
     copied: Runnable[Any, Any] = runnable.model_copy(update=update)
     return copied
-
-
-def _wrapped(runnable: object) -> Runnable[Any, Any] | None:
-    """What `with_config`, `with_retry` or `with_fallbacks` was called on."""
-    inner = getattr(runnable, "bound", None) or getattr(runnable, "runnable", None)
-    return inner if isinstance(inner, Runnable) else None

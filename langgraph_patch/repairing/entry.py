@@ -186,11 +186,11 @@ class PatchNode(RepairNode):
             EvidenceError: If the checkpointer raises an error and `recover="required"`.
         """
         run = Run(config)
-        if not run.is_alone or run.is_called_by_node(self):
+        if not run.is_alone:
             raise GraphError(
-                f"The patch node in {run.node!r} runs beside another node, or a function "
-                f"calls it: add it as a node of its own that runs alone, before the model. In a "
-                f"function use patch_messages or patch_model."
+                f"The patch node in {run.node!r} runs beside another node: add it as a node of its "
+                f"own that runs alone, before the model. In a function use patch_messages or "
+                f"patch_model."
             )
         key, channels = self._messages_key, run.channels
         if channels and key not in channels:

@@ -164,7 +164,7 @@ class Repairer:
                 "config['configurable'], or leave recover='required' out."
             )
         if self.recover and saver is not None and thread is not None:
-            recovery = yield from self._search(saver, thread, reading, breakpoints=run.breakpoints)
+            recovery = yield from self._search(saver, thread, reading, run)
             effects = recovery.effects
             if run.writes_at_exit:  # the live channels may be newer than all that was read
                 effects = {
@@ -188,7 +188,7 @@ class Repairer:
         """
         recovery = Recovery()
         if (saver := run.saver) is not None:
-            recovery = yield from self._search(saver, place, reading, is_over=True)
+            recovery = yield from self._search(saver, place, reading, run, is_over=True)
         return (yield from self.repair_with(recovery, reading, {}, restore=False)).patch
 
     def _search(
@@ -196,7 +196,9 @@ class Repairer:
         saver: BaseCheckpointSaver[Any],
         place: RunnableConfig,
         reading: Reading,
-        **options: Any,
+        run: Run,
+        *,
+        is_over: bool = False,
     ) -> IOGenerator[Recovery]:
         return (
             yield from recover_evidence(
@@ -208,7 +210,9 @@ class Repairer:
                 required=self.recover == "required",
                 searched_at=reading.looked_for_again,
                 once=self.once,
-                **options,
+                is_over=is_over,
+                breakpoints=frozenset() if is_over else run.breakpoints,
+                nodes=run.nodes,
             )
         )
 

@@ -19,6 +19,7 @@ What a stream shows of it:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, overload
@@ -233,6 +234,17 @@ class _Message:
         return [(RemoveMessage(id=str(message.id)), {**metadata, RETRACTED_KEY: reason})]
 
 
+logger: logging.Logger = logging.getLogger("langgraph_patch")
+
+_TOOLS: Final = "tools"
+"""LangGraph's and LangChain's name for a `ToolNode`: before its first result nothing else tells."""
+
+_HIDDEN_BY_NAME = (
+    "final_answers shows nothing that models wrote in the node %r, which has returned no tool "
+    "message: it may be no ToolNode. Give it another name, or pass internal=True"
+)
+
+
 class _Answers:
     """Takes the items of one stream, and passes on the tokens of final answers."""
 
@@ -248,7 +260,9 @@ class _Answers:
         self._callers: dict[str, _Message] = {}
         """The message that made each call."""
         self._calling_nodes: set[object] = set()
-        self._tool_nodes: set[object] = {"tools"}  # as LangGraph and LangChain name it
+        self._tool_nodes: set[object] = {_TOOLS}
+        self._is_hidden_by_name = False
+        """Whether a message is hidden by the name of its node alone: no result came from there."""
         self._results: dict[object, tuple[ToolMessage, dict[str, Any]]] = {}
         """The tool messages since the last message of a model."""
         self._has_mode = False
@@ -294,6 +308,8 @@ class _Answers:
                     yield from message.tokens
         self._messages.clear()
         if not (failed or self._has_stopped):
+            if self._is_hidden_by_name:
+                logger.warning(_HIDDEN_BY_NAME, _TOOLS)
             for result, metadata in self._results.values():
                 caller = self._callers.get(result.tool_call_id)
                 if caller is None or not caller.calls:
@@ -355,6 +371,7 @@ class _Answers:
             nodes = {metadata.get("langgraph_node"), *storage.nodes_of_namespace(task)}
             is_internal = not nodes.isdisjoint(self._tool_nodes) or metadata.get("lc_source")
             hidden: _Reason | None = "inside_tool" if is_internal and not self._internal else None
+            self._is_hidden_by_name |= hidden is not None and _TOOLS in nodes
             message = _Message(Turn(self._checker), task, hidden)
             self._newest[task, chunk.id] = message
             self._messages.append(message)
@@ -383,6 +400,7 @@ class _Answers:
             # A tool message of a subgraph can come again, as output of the node with it.
             self._results[result.id or id(result)] = (result, metadata)
         node = metadata.get("langgraph_node")
+        self._is_hidden_by_name &= node != _TOOLS
         callers = self._calling_nodes
         if (
             not task

@@ -17,7 +17,6 @@ from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
-from langgraph_patch._langgraph.graphs import runs_after_model
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.claims import read_claims
@@ -208,7 +207,7 @@ def _with_status(
 ) -> ThreadReport:
     """The report on a history, with its status, what is wrong with it and what a repair does."""
     activity = stored.activity()
-    reason = _after_answer(stored, report.namespace)
+    reason = _after_answer(stored)
     if reason or activity == "waiting":
         reason = _started_once(stored, messages) or reason
     report = replace(report, reason=reason)
@@ -224,7 +223,7 @@ def _with_status(
         try:
             patch = plan_repair(stored, messages, repairer)
         except EvidenceError as error:
-            check_of_thread(error)
+            check_of_thread(error, stored.saver)
             unread = f"its older checkpoints cannot be read: {reason_of(error.__cause__ or error)}"
             report, is_staged = _with_reason(report, unread), False
             patch = patch_messages(messages)
@@ -247,25 +246,20 @@ def _with_reason(report: ThreadReport, reason: str | None) -> ThreadReport:
     return replace(report, reason="; ".join(filter(None, (report.reason, reason))))
 
 
-def _after_answer(stored: StoredHistory, namespace: str) -> str | None:
+def _after_answer(stored: StoredHistory) -> str | None:
     """What helps where a task failed behind the answer of a human; None if none did."""
     nodes = sorted({*stored.answered().values()})
     if not nodes:
         return None
-    failed, again = "failed behind it", ""
     named = " and ".join(map(repr, nodes))
     if stored.interrupts():
         return (
             f"an answer to another question is stored, and {named} failed behind it: each further "
             f"run uses that answer again"
         )
-    if not namespace and all(map(runs_after_model, nodes)):
-        failed = "refused it, or failed behind it"
-        model = "agent" if "agent" in stored.saved.checkpoint["versions_seen"] else "model"
-        again = f", and update_state(config, None, as_node={model!r}) lets it ask again"
     return (
-        f"an answer is stored, and {named} {failed}: invoke(None) runs it again with that answer, "
-        f"and no other answer takes its place; a message goes on without it{again}"
+        f"an answer is stored, and {named} failed behind it: invoke(None) runs it again with that "
+        f"answer, and no other answer takes its place; a message goes on without it"
     )
 
 

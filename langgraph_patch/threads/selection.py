@@ -201,7 +201,7 @@ def read_each(
         try:
             result = read(address, load)
         except Exception as error:  # noqa: BLE001 - what is stored may make every constructor fail
-            check_of_thread(error)
+            check_of_thread(error, saver)
             result = unreadable(address, reason_of(error))
         if result is not None:
             yield result

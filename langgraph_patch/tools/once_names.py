@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import logging
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 from langgraph_patch._text import short
 from langgraph_patch.errors import OptionError
+
+logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 
 def checked_names(once: object) -> tuple[str, ...]:
@@ -24,31 +27,30 @@ def checked_names(once: object) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def check_tools(names: Collection[str], tools: Collection[str], *, are_all: bool) -> list[str]:
-    """The names that no known tool has.
-
-    Args:
-        names: The option `once`.
-        tools: The names of the known tools.
-        are_all: Whether there are no other tools.
+def check_tools(names: Iterable[str], tools: Collection[str]) -> None:
+    """Check that there is a tool of each name, where there are no others than these.
 
     Raises:
-        OptionError: If there is no tool with a name, or if a name is like that of a known tool.
+        OptionError: If there is none.
     """
-    unknown = [name for name in names if name not in tools]
-    for name in unknown:
-        meant = get_close_matches(name, tools, 1)
-        if meant or are_all:
-            raise OptionError(
-                f"once: no ToolNode of the graph has a tool called {name!r}: "
-                + (
-                    f"expected one of {', '.join(map(repr, sorted(tools)))}."
-                    if tools
-                    else _NO_TOOLS
-                )
-                + (f" Did you mean {meant[0]!r}?" if meant else "")
-            )
-    return unknown
+    expected = f"expected one of {', '.join(map(repr, sorted(tools)))}."
+    for name in (name for name in names if name not in tools):
+        raise OptionError(
+            f"once: no ToolNode of the graph has a tool called {name!r}: "
+            f"{expected if tools else _NO_TOOLS}{_meant(name, tools)}"
+        )
+
+
+def warn_of_unknown(option: str, names: Iterable[str], tools: Collection[str]) -> None:
+    """Say which names no known tool has: another one may come while the graph runs."""
+    for name in sorted({*names} - {*tools}):
+        meant = _meant(name, tools)
+        logger.warning("%s: no ToolNode has a tool called %r yet.%s", option, name, meant)
+
+
+def _meant(name: str, tools: Collection[str]) -> str:
+    meant = get_close_matches(name, tools, 1)
+    return f" Did you mean {meant[0]!r}?" if meant else ""
 
 
 _NO_TOOLS = (

@@ -239,7 +239,7 @@ def test_the_others_pass_on_what_the_nearest_has_looked_at(order: str, caplog: A
 def test_a_node_whose_patched_model_never_finishes():
     """The guard of the node counts what `patch_model` could not repair."""
     cut = AIMessage("", response_metadata={"finish_reason": "MALFORMED_FUNCTION_CALL"})
-    model = StrictModel(script=[cut] * 20)
+    model = StrictModel(script=[cut] * 40)
     patched = patch_model(model)
 
     def call(history: Any) -> Any:
@@ -247,9 +247,9 @@ def test_a_node_whose_patched_model_never_finishes():
             pass
         return answer
 
-    with pytest.raises(Exception, match="did not finish its message 3 times"):
+    with pytest.raises(Exception, match="did not finish its message 10 times"):
         node_of(call).invoke(say([HumanMessage("hi")]), CONFIG)
-    assert len(model.seen) == 6
+    assert len(model.seen) == 20
 
 
 # --- 3. nothing else was begun ------------------------------------------------------------------

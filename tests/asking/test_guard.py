@@ -486,7 +486,7 @@ async def test_two_models_in_one_node():
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_node_that_asks_until_its_model_answers(*, asynchronous: bool):
-    """The third message in a row that the model did not finish is an error; no call runs."""
+    """The tenth message in a row that the model did not finish is an error; no call runs."""
 
     def insisting(model: Any, tools: Any, saver: Any) -> Any:
         def assistant(state: Any) -> Any:
@@ -498,11 +498,11 @@ def test_a_node_that_asks_until_its_model_answers(*, asynchronous: bool):
 
         return with_patching(around(assistant, tools, saver))
 
-    agent = Agent(insisting, *[CUT_AT_LIMIT] * 9, asynchronous=asynchronous)
+    agent = Agent(insisting, *[CUT_AT_LIMIT] * 20, asynchronous=asynchronous)
     agent.model.streaming = True
-    with pytest.raises(UnfinishedError, match="'agent' did not finish its message 3 times"):
+    with pytest.raises(UnfinishedError, match="'agent' did not finish its message 10 times"):
         agent.say("go")
-    assert (len(agent.model.seen), agent.desk.did) == (3, {})
+    assert (len(agent.model.seen), agent.desk.did) == (10, {})
     agent.model.script = [CUT_AT_LIMIT, AIMessage("hi")]
     agent.say("go on")
     assert agent.history[-1].text == "hi"

@@ -1,13 +1,17 @@
 """What supersteps state of a call: its own task decides, and what is not certain is `unknown`."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, RemoveMessage, SystemMessage
+from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Interrupt, Overwrite
 
+from langgraph_patch._langgraph.nodes import Nodes
 from langgraph_patch._langgraph.storage import NO_TASK, RETURN, own_interrupt_id
 from support.histories import work
 from support.supersteps import (
@@ -60,6 +64,9 @@ OWN: dict[str, tuple[Any, ...]] = {
     "nobody can answer any more": (BOTH, "x, awaiting_input", sent("x", ASKS), news(BOTH)),
     "the last of two errors": (WIRE, FAILED, sent([ValueError("first"), KAPUT])),
     "a cancellation": (WIRE, "cancelled", sent((ERROR, "CancelledError()"))),
+    "an error that is called so": (
+        WIRE, "failed | CancelledError('LH1')", sent((ERROR, "CancelledError('LH1')"))
+    ),
     "a timeout": (
         WIRE, "failed | timeout | NodeTimeoutError('1 s')", sent((ERROR, "NodeTimeoutError('1 s')"))
     ),
@@ -175,13 +182,12 @@ AWAITING = "awaiting_input"
 ONLY: dict[str, tuple[Any, ...]] = {
     "it asks": (WIRE, PAUSED, ran("tools", ASKS)),
     "it asked": (WIRE, AWAITING, ran("tools", ASKS), news(WIRE)),
-    "it failed": (WIRE, FAILED, ran("tools", KAPUT)),
+    "it failed": (WIRE, "unknown", ran("tools", KAPUT)),
     "then nothing ran": (WIRE, AWAITING, ran("tools", ASKS), ran()),
     "then a model failed in a run without a message": (
         WIRE, AWAITING, ran("tools", ASKS), ran("agent", KAPUT, source="input")
     ),
     "it was answered": (WIRE, "unknown", ran("tools", ASKS, others=[ANSWER])),
-    "a node with another name failed": (WIRE, "unknown", ran("work", KAPUT)),
     "two supersteps": (WIRE, "unknown", ran("tools", ASKS), ran("tools", ASKS)),
     "a superstep that is not stored": (WIRE, "unknown", ran("tools", ASKS, skip=1)),
     "two nodes": (WIRE, "unknown", ran(["other", "tools"], None, ASKS)),
@@ -223,6 +229,29 @@ def test_a_result_that_another_task_wrote():
 def test_the_only_call_of_a_node_over_the_whole_state():
     """The end of the node is that of the call, if the call is all that it can have run."""
     assert wrong_in(ONLY) == {}
+
+
+class Audited(ToolNode):
+    """A `ToolNode` that does more than to run calls."""
+
+
+RUNNING: dict[str, Any] = {
+    "a ToolNode": (ToolNode([]), FAILED),
+    "with a config": (ToolNode([]).with_config(tags=["a"]), FAILED),
+    "a subclass": (Audited([]), "unknown"),
+    "a function": (RunnableLambda(lambda state: state), "unknown"),
+}
+
+
+@pytest.mark.parametrize("name", ["tools", "work"])
+@pytest.mark.parametrize("kind", RUNNING)
+def test_what_a_node_runs_is_known_of_the_running_graph(kind: str, name: str):
+    """An error of a `ToolNode` is that of its call; another node may have failed behind it."""
+    runnable, expected = RUNNING[kind]
+    nodes = Nodes({name: SimpleNamespace(bound=runnable)})
+    thread = Thread(WIRE, ran(name, KAPUT))
+    assert (thread.found(nodes=nodes), thread.found()) == (expected, "unknown")
+    assert thread.found(nodes=Nodes(nodes.nodes, "team:1")) == "unknown"
 
 
 # --- the rows -----------------------------------------------------------------------------------

@@ -38,14 +38,16 @@ from langgraph.config import get_config
 from langgraph.func import task
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer, push_message
-from langgraph.prebuilt import InjectedState, ToolNode, create_react_agent
+from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, Send, interrupt
 from packaging.version import Version
 from typing_extensions import TypedDict
 
 from kit import BARE, Agent, RunNames, above, calls
+from langgraph_patch import with_patching
 from langgraph_patch._langgraph import graphs, storage
+from langgraph_patch._langgraph.nodes import Nodes
 from langgraph_patch._langgraph.run import Run, _kept_with
 from langgraph_patch._langgraph.storage import ROOT_CHANNEL
 from langgraph_patch._sansio import IORequest, run_sync
@@ -105,7 +107,6 @@ READ: list[tuple[Any, Any, Any]] = [
     (lambda c: type(Run(c).loaded_checkpoint), str, type(None)),
     (lambda c: Run(c).namespace, "", ""),
     (lambda c: type(Run(c).thread), dict, type(None)),
-    (lambda c: Run(c).is_called_by_node(print), True, False),
 ]
 """What is read of a config; its value in a node, and outside of a graph."""
 
@@ -442,13 +443,11 @@ def test_what_is_recorded_of_an_error_behind_an_answer():
     assert found == {(True, "__resume__"), *((False, channel) for channel in own)}
 
 
-def test_last_nodes():
+def test_nodes_of_a_turn():
     """A checkpoint notes which version of its trigger each node has seen."""
     after_second, after_first, *_ = checkpoints(ran(build(nothing, nothing)))
-    assert (storage.last_nodes(after_second), storage.last_nodes(after_first)) == (
-        {"node2"},
-        {"node1"},
-    )
+    assert storage.nodes_of_turn(after_second) == {"node1", "node2"}
+    assert storage.nodes_of_turn(after_first) == {"node1"}
 
 
 async def test_is_node_timeout():
@@ -745,30 +744,15 @@ def test_a_tool_node_with_other_functions():
     assert node.func not in (copied.func, copied.afunc)
 
 
-@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
-def test_the_nodes_around_the_model_of_the_prebuilt_agents():
-    """`create_react_agent` and `create_agent` name the nodes around the model and tools so."""
-    model = GenericFakeChatModel(messages=iter([AIMessage("hello")]))
-    react = create_react_agent(
-        model, [], pre_model_hook=RunnableLambda(nothing), post_model_hook=RunnableLambda(nothing)
-    )
-    agent = create_agent(model, middleware=[Around()])
-    names = {*react.nodes, *agent.nodes} - {START}
-    assert {name for name in names if graphs.runs_after_model(name)} == {
-        graphs.AFTER_MODEL[0],
-        f"Around{graphs.AFTER_MODEL[1]}",
-    }
-    assert {name for name in names if graphs.leads_to_model(name)} == {
-        "agent",
-        "model",
-        "pre_model_hook",
-        "Around.before_agent",
-        "Around.before_model",
-    }
-
-
 def test_the_hooks_of_langchain_behind_a_model():
-    """Each has a node, which starts no tool."""
+    """Each has a node, which starts no tool; one of an application may, whatever its name."""
+
+    class Own(HumanInTheLoopMiddleware):
+        name = "PIIMiddleware"
+
+        def after_model(self, state: Any, runtime: Any) -> None:
+            """Do anything."""
+
     hooks = [
         HumanInTheLoopMiddleware({}),
         ModelCallLimitMiddleware(run_limit=9),
@@ -776,8 +760,32 @@ def test_the_hooks_of_langchain_behind_a_model():
         PIIMiddleware("email"),
         TodoListMiddleware(),
     ]
-    nodes = create_agent(GenericFakeChatModel(messages=iter([])), middleware=hooks).nodes
-    assert sum(map(graphs.starts_no_tool, nodes)) == len(hooks)
+    made = create_agent(GenericFakeChatModel(messages=iter([])), middleware=[*hooks, Own({})]).nodes
+    found = [name for name in made if Nodes(made).starts_no_tool("", name)]
+    assert sum(name.endswith(".after_model") for name in found) == len(hooks)
+    assert "PIIMiddleware.after_model" in set(made) - set(found)
+
+
+def test_the_nodes_of_a_run():
+    """Those of the graph, and of a graph that is a node, by the namespaces of their checkpoints."""
+    seen = []
+
+    def look(_: Any, config: RunnableConfig) -> None:
+        nodes = Run(config).nodes
+        space = config["configurable"]["checkpoint_ns"].rpartition("|")[0]
+        seen.append([nodes.runs_calls(space, name) for name in ("tools", "look", "gone")])
+        team = f"{space}|team:1".removeprefix("|")
+        seen.append([nodes.runs_calls(team, "tools"), nodes.runs_calls("x:1", "tools")])
+
+    team = StateGraph(State).add_node("tools", ToolNode([])).add_edge(START, "tools").compile()
+    builder = StateGraph(State).add_node("look", look).add_node("tools", ToolNode([]))
+    builder.add_node("team", team).add_edge(START, "look").add_edge("look", END)
+    for graph in (builder.compile(), with_patching(builder.compile())):
+        graph.invoke(QUESTION)
+        above = StateGraph(State).add_node("above", graph).add_edge(START, "above").compile()
+        above.invoke(QUESTION)
+    assert seen[::2] == [[True, False, False]] * 4
+    assert seen[1::2] == [[True, False]] * 4
 
 
 def test_what_is_read_of_a_tool_node():

@@ -222,9 +222,10 @@ SAYS_NOT: dict[str, Any] = {
     "what it read": lambda _: {"messages": [HumanMessage("pay 5", id="p")]},
     "a removal": lambda _: {"messages": [RemoveMessage(id="p")]},
     "a Command": lambda _: Command(goto="next"),
-    "a pause": lambda _: {"verdict": human("sure?")},
+    "a pause": lambda _: {"verdict": HUMANS[0]("sure?")},
 }
-human = interrupt
+HUMANS = [interrupt]
+"""What a reader of code does not find."""
 
 
 @pytest.mark.parametrize("way", [*SAYS, *SAYS_NOT])

@@ -209,13 +209,14 @@ def test_an_asynchronous_on_patch(on_patch: Any):
             build(on_patch=on_patch)
 
 
-def test_a_misspelled_tool():
-    """A name like that of a tool is an error; a name like none may be a tool of a node's own."""
+def test_a_misspelled_tool(caplog: Any):
+    """A WARNING names one like a tool's; any may be a tool of a node's own, or of run time."""
     builder = loop(StrictModel(), Desk().tools())
-    message = r"no ToolNode has a tool called 'wier'.*'boom', 'mail', 'wire'\. Did you mean 'wire'"
-    with pytest.raises(OptionError, match=message):
-        with_patching(builder, reconcile={"mail": lambda _: None, "wier": lambda _: None})
-    assert with_patching(builder, reconcile={"look_up_the_weather": lambda _: None})
+    with_patching(builder, reconcile={"mail": lambda _: None, "weather": lambda _: None})
+    assert caplog.text == ""
+    with_patching(builder, reconcile={"mail": lambda _: None, "wier": lambda _: None})
+    message = "reconcile: no ToolNode has a tool called 'wier' yet. Did you mean 'wire'?"
+    assert [each.getMessage() for each in caplog.records] == [message]
 
 
 @entrypoint()
@@ -277,6 +278,15 @@ def test_a_graph_that_is_patched_already(made: Callable[..., Any]):
         with_patching(graph)
     graph.invoke({"messages": [HumanMessage("hello")]})
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("made", [patch_node.with_config(tags=["a"]), patch_node.with_retry()])
+def test_a_patch_node_with_a_config(made: Any):
+    """It is the node, in whatever the application wraps it."""
+    builder = StateGraph(MessagesState).add_node("patch", made).add_edge(START, "patch")
+    history = [calls(("mail", {})), HumanMessage("hm")]
+    state = builder.compile().invoke({"messages": history})
+    assert [m.type for m in state["messages"]] == ["ai", "tool", "human"]
 
 
 @pytest.mark.parametrize("value", [len, {"messages": []}, None])

@@ -14,7 +14,8 @@ from typing_extensions import TypedDict
 
 from kit import BARE, Agent, StrictModel, above, calls, lines, patched
 from langgraph_patch import is_placeholder
-from langgraph_patch._langgraph.graphs import Graph, ends_calls
+from langgraph_patch._langgraph.graphs import Graph
+from langgraph_patch._langgraph.nodes import ends_calls
 
 
 @pytest.mark.parametrize(("inside", "asynchronous"), [(False, True), (True, False)])

@@ -30,6 +30,7 @@ from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
 from kit import StrictModel, loop, model_node, send_each
+from langgraph_patch import patch_model
 from langgraph_patch.testing import RefusedError, check_request
 
 RECEIPT = re.compile(r"receipt-(\d+)")
@@ -350,7 +351,7 @@ def _nested(session, *, lasting=False):
 
 def _gate(session):
     """A judge is asked between the model and its tools."""
-    judge = session.model("judge", {}, kind=JudgeModel)
+    judge = patch_model(session.model("judge", {}, kind=JudgeModel))  # it may be strict
     model = session.model("main", TOOLS, kind=SilentModel)
 
     def gate(state):

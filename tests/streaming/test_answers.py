@@ -120,6 +120,16 @@ def test_what_models_write_inside_tools_is_no_answer(checker, node):
     assert left(answers(stream, checker, internal=True)) == ["inner", "deeper", "Yes."]
 
 
+def test_a_model_in_a_node_called_tools(caplog):
+    """A WARNING says that the name of its node hides it, unless a result comes from there."""
+    stream = [*tokens("tools:2", ("2", say("inner")), ("2", LAST))]
+    assert left(answers(stream, full_stream_checker)) == []
+    assert "final_answers shows nothing that models wrote in the node 'tools'" in caplog.text
+    caplog.clear()
+    answers([*TURN, *stream, RESULT], full_stream_checker)
+    assert caplog.text == ""
+
+
 ENDS: dict[str, tuple[list[Any], list[str]]] = {
     "a tool that was called before this run": ([RESULT], ["sunny"]),
     "one of two tools": ([TURN[0], SECOND, TURN[1], RESULT], []),

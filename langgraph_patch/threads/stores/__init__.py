@@ -14,6 +14,7 @@ class would be lost, so `repair` refuses that.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -27,6 +28,7 @@ from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.unvalidated import without_validation
 from langgraph_patch._text import quoted
 from langgraph_patch.errors import (
@@ -217,8 +219,10 @@ def quick_saver(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any] | N
 # --- whose failure an error is -----------------------------------------------------------
 
 
-def check_of_thread(error: Exception) -> None:
+def check_of_thread(error: Exception, saver: BaseCheckpointSaver[Any]) -> None:
     """Raise what is not about the one thread that was read or written.
+
+    An error that no module here knows is the thread's, if the checkpointer answers another query.
 
     Raises:
         KeyboardInterrupt: If Ctrl-C is among its causes.
@@ -228,6 +232,18 @@ def check_of_thread(error: Exception) -> None:
     chain = [*chain_of(error)]
     if is_interrupt(error):
         raise KeyboardInterrupt from error
-    said = (store.is_failure(chain) for store in _STORES.values())
-    if next(each for each in said if each is not None):
+    store = next(each for each in _STORES.values() if each.is_failure(chain) is not None)
+    if not store.is_failure(chain):
+        return
+    is_known = type(store) is not Store or any(isinstance(each, OSError) for each in chain)
+    if is_known or not _answers(saver):
         raise (isinstance(error, EvidenceError) and error.__cause__) or error
+
+
+def _answers(saver: BaseCheckpointSaver[Any]) -> bool:
+    """Whether a checkpointer can be asked, for a thread that does not exist."""
+    try:
+        saver.get_tuple(Address(uuid.uuid4().hex).config)
+    except Exception:  # noqa: BLE001 - of any driver: the first error is raised
+        return False
+    return True

@@ -106,7 +106,7 @@ def test_an_outage_ends_a_command_with_2(arguments, cli, monkeypatch):
 
     printed = {"STATUS", "OUTCOME", "damaged", "repaired"}
     for (code, out, err), _, saver in outages(MongoLike, run):
-        assert (code, saver.asked) == (2, 1)
+        assert (code, saver.asked <= 3) == (2, True)  # some to see whether it answers others
         assert "No servers found yet" in err.splitlines()[-1]
         assert {line.split("\t")[1] for line in out.splitlines()} <= printed
 
@@ -162,6 +162,7 @@ class OddSaver(InMemorySaver):
         DATA("a value is too long"),
         CANCELED("canceling statement due to statement timeout"),
         error_of("langgraph_checkpoint_x.EventDecodingError")("no event"),
+        error_of("acme_store.CipherError")("the key of this row is gone"),
     ],
     ids=lambda each: type(each).__name__,
 )
