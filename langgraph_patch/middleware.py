@@ -204,10 +204,7 @@ class PatchToolCallsMiddleware(_Base):
         if repair is not None and are_identical(messages, repair.patch.before):
             repaired = repair.patch.messages
         else:
-            may_be_recorded = run.may_have_unread_results
-            repaired = yield from self._repairer.repaired(
-                messages, run, may_be_recorded=may_be_recorded
-            )
+            repaired = yield from self._repairer.repaired(messages, run)
         if repaired is messages:
             return request
         return request.override(messages=cast("list[AnyMessage]", repaired))

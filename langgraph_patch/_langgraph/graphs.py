@@ -117,19 +117,6 @@ class Graph:
         graph = Graph(runnable.builder)
         return graph if key in graph.output_keys else None
 
-    def nodes_after(self, node: str) -> set[str] | None:
-        """Where edges, and the annotated ends of a `Command`, lead from a node.
-
-        None if it may be anywhere: a conditional edge without a list of its ends.
-        """
-        branches = self.builder.branches.get(node, {}).values()
-        if any(branch.ends is None for branch in branches):
-            return None
-        ends = {target for branch in branches for target in branch.ends.values()}
-        ends |= {target for source, target in self.builder.edges if source == node}
-        ends |= {target for sources, target in self.builder.waiting_edges if node in sources}
-        return ends | set((node in self.builder.nodes and self.builder.nodes[node].ends) or ())
-
     def is_started_by_edges(self, node: str) -> bool:
         """Whether edges, and nothing else, start a node, so that `Send`s could replace them."""
         is_joined = any(target == node for _, target in self.builder.waiting_edges)

@@ -68,7 +68,7 @@ def _library_of(function: object) -> str:
     function = getattr(function, "__func__", function)
     module = sys.modules.get(str(getattr(function, "__module__", "")))
     is_its_own = getattr(function, "__globals__", None) is getattr(module, "__dict__", function)
-    return str(function.__module__) if is_its_own else ""
+    return str(getattr(function, "__module__", "")) if is_its_own else ""
 
 
 def tool_node_in(runnable: Any) -> ToolNode | None:

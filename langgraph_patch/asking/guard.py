@@ -100,6 +100,7 @@ class TruncationGuard(BaseCallbackHandler):
         drops: Whether the node has no patched history. Default: False.
         of_request: Whether it is around one request, and not around code of the application: what
             the node did before does not matter then. Default: False.
+
         sees: Is called with what each model is asked that it is in charge of. Default: nothing is.
 
     Attributes:

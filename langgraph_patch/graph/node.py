@@ -177,8 +177,8 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         later = {key: Patch.joined(patches[key], refused[key]) for key in refused if key in patches}
         patches = {**refused, **patches, **later}
         # What no model read stays as it is: START repairs it with the next message.
-        is_model = self._is_graph or any(not each.leaves_open for each in self.repairers.values())
-        can_write = (is_model or bool(attempts.answers)) and not self._has_cache
+        is_model = self._is_graph or self._ends_calls or bool(attempts.answers)
+        can_write = is_model and not self._has_cache
         run = attempts.request.run
         written = self._with_repairs(NodeOutput(output), patches, run, can_write=can_write)
         return (yield from written)
@@ -226,6 +226,11 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     def _is_graph(self) -> bool:
         return isinstance(self.inner, CompiledStateGraph)
 
+    @property
+    def _ends_calls(self) -> bool:
+        """Whether no call is alive before the node: the calls at the end are closed."""
+        return any(not each.leaves_open for each in self.repairers.values())
+
     def _repaired(
         self, request: _NodeRequest
     ) -> IOGenerator[tuple[_NodeRequest, Mapping[str, Patch]]]:
@@ -258,15 +263,16 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         """The output, with the repairs that this run of the node writes.
 
         Only what a model says behind a call proves that nothing runs it any more. So what the node
-        read is stored if it adds a message of a model; START repairs the rest with the next
-        message.
+        read is stored if it adds a message of a model, or if no call is alive before it; START
+        repairs the rest with the next message.
         """
         can_write = can_write and output.updates is not None and run.is_alone
         # A `Send` or a hook may have given the node another history than the stored one.
         repairs = [
             (self.repairers[key], Repair(patch))
             for key, patch in patches.items()
-            if can_write and key in self.keys and output.says_more(key, patch.before)
+            if can_write and key in self.keys
+            if self._ends_calls or output.says_more(key, patch.before)
             if are_identical(patch.before, run.values([key]).get(key))
         ]
         writes = yield from write_repairs(repairs, output.writes, run, shown=self._shown)

@@ -239,8 +239,7 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
         patched.replace_runnable(name, runnable)
     fan_out(patched, recorded)
     if repairers := [each for key, each in context.repairers.items() if key in graph.channels]:
-        models = [name for name, node in covered.items() if node.is_model]
-        add_entry_check(patched, repairers, models)
+        add_entry_check(patched, repairers)
     return cast("_Builder", patched.builder)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import logging
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, TypedDict
 
@@ -56,13 +56,10 @@ class RepairNode(GeneratorRunnable):
     def __init__(self, repairers: Sequence[Repairer], graph: Graph | None = None) -> None:
         self._repairers, self._graph = repairers, graph
 
-    def repairers_at(self, run: Run) -> Sequence[Repairer]:  # noqa: ARG002 - for others
-        return self._repairers
-
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """The state update that repairs the histories; None if there is nothing to repair."""
         run, repairs = Run(config), []
-        for repairer in self.repairers_at(run):
+        for repairer in self._repairers:
             history = messages_in(input, repairer.messages_key)
             if history and (repair := (yield from self._repair(repairer, history, run))):
                 repairs.append((repairer, repair))
@@ -208,26 +205,15 @@ class EntryNode(RepairNode):
     """The repair node of a patched graph: it repairs all its histories.
 
     Beside a node that a client's `goto` started it repairs nothing. It leaves calls at the end of a
-    history open, since the tools may come next; not those that the input has abandoned, if only
-    model nodes come next.
+    history open, since the tools may come next.
 
     Args:
         repairers: One for each history.
         graph: The graph.
-        leads_to_models: Whether START leads to model nodes only.
     """
 
-    def __init__(
-        self, repairers: Sequence[Repairer], graph: Graph, *, leads_to_models: bool
-    ) -> None:
-        super().__init__(repairers, graph)
-        self._leads_to_models = leads_to_models
-        self._with_open_calls = [replace(each, leaves_open=True) for each in repairers]
-
-    def repairers_at(self, run: Run) -> Sequence[Repairer]:
-        """The repairer of each history in a run; asked at START too."""
-        are_abandoned = self._leads_to_models and run.input_ended_tasks
-        return self._repairers if are_abandoned else self._with_open_calls
+    def __init__(self, repairers: Sequence[Repairer], graph: Graph) -> None:
+        super().__init__([replace(each, leaves_open=True) for each in repairers], graph)
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         return (yield from super().run(input, config)) if Run(config).is_alone else None
@@ -237,8 +223,9 @@ class EntryNode(RepairNode):
 
         What adds no message that clients could be shown is repaired here.
         """
-        repairers = self.repairers_at(run)
-        histories = [(each, history_after(state, each.messages_key, run)) for each in repairers]
+        histories = [
+            (each, history_after(state, each.messages_key, run)) for each in self._repairers
+        ]
         damaged = [
             (repairer, reading)
             for repairer, history in histories
@@ -329,30 +316,24 @@ class _EntryCheck(Router):
         return isinstance(run_input, dict) and not run_input.keys() <= self._keys
 
 
-def add_entry_check(
-    graph: Graph,
-    repairers: Sequence[Repairer],
-    models: Collection[str] = (),
-) -> None:
+def add_entry_check(graph: Graph, repairers: Sequence[Repairer]) -> None:
     """Make START lead to a repair node if a history is damaged.
 
     Args:
         graph: The graph; it is changed.
         repairers: One for each history.
-        models: The model nodes. Default: none are known.
 
     Raises:
         GraphError: If it has a node of this name.
     """
     if NAME in graph.runnables:
         raise _name_error(graph.runnables[NAME])
-    leads_to_models = (graph.nodes_after(START) or {""}) <= set(models)
     histories = {repairer.messages_key: list for repairer in repairers}
     history: type = TypedDict("HistoryView", histories)  # type: ignore[misc]  # the keys are an option
     targets, branches = graph.take_edges(START), graph.take_routers(START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
-    node = EntryNode(repairers, graph, leads_to_models=leads_to_models)
+    node = EntryNode(repairers, graph)
     graph.builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
     reads_input = any(Graph.parts_of(each)[2] is None for each in branches.values())
     keys = frozenset(graph.keys) if reads_input else None

@@ -279,7 +279,6 @@ class Repairer:
         run: Run,
         *,
         report: bool = False,
-        may_be_recorded: bool = False,
     ) -> IOGenerator[list[BaseMessage]]:
         """A history for a model, repaired and not written; the same object if it is valid.
 
@@ -287,14 +286,11 @@ class Repairer:
             messages: The history.
             run: The run that the model belongs to.
             report: Whether `on_patch` is called, because nothing writes the repair. Default: False.
-            may_be_recorded: As for `read`. Default: False.
         """
-        reading = self.read(messages, may_be_recorded=may_be_recorded)
+        reading = self.read(messages)
         if reading is None:
             return messages
         patch = (yield from self.repair(reading, run)).patch
-        if not patch:
-            return messages
         if report:
             self.notify(patch, run)
         logger.debug("repaired the input of a model in thread %r: %s", run.thread_id, patch)
