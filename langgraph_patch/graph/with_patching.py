@@ -98,7 +98,8 @@ def with_patching(
             `create_agent` and others. It is not changed.
         model_node: The name of a node that does nothing but call a model, and behind which no tool
             runs the calls that it reads, or a list of names: open calls at the end of its history
-            are answered before the first request, and not after a refusal. `"team.llm"` is the node
+            are answered before the first request, and not after a refusal. A node that asks a human
+            about them would find none. `"team.llm"` is the node
             `llm` of the graph that is the node `team`; a name without a dot is that of a node in
             any of the graphs. Default: None.
         placeholder: The text of the tool message for a call without a result: one text for all
