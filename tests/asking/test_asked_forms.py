@@ -7,11 +7,12 @@ import logging
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START
+from langgraph.graph import START, MessagesState, StateGraph
 
+from langgraph_patch import with_patching
 from support.asked import BAD, TEXT
 from support.refused import CONFIG, PLACES, WAYS, RefusedError, RefusingModel
 
@@ -99,6 +100,20 @@ def test_a_greeting_and_a_blank_are_stored_as_they_were(place, way):
     WAYS[way](graph, {"messages": [HumanMessage("Pay.", id="h2")]}, CONFIG)
     assert [m.text for m in stored(graph)] == ["Hello.", " ", "?", "Pay.", "done"]
     assert [m.text for m in model.seen[-1][1:]] == ["Hello.", "[no text]", "?", "Pay."]
+
+
+def test_a_node_that_summarizes_removes_what_is_stored():
+    """With the removal of another message LangGraph could not read the thread any more."""
+    model = RefusingModel(rule=greeted)
+
+    def summarize(state):
+        gone = [RemoveMessage(id=message.id) for message in state["messages"]]
+        return {"messages": [*gone, model.invoke(state["messages"])]}
+
+    builder = StateGraph(MessagesState).add_node("s", summarize).add_edge(START, "s")
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    graph.invoke({"messages": [*GREETED, HumanMessage("?")]}, CONFIG)
+    assert [message.text for message in stored(graph)] == ["done"]
 
 
 @pytest.mark.parametrize("place", PATCHED)

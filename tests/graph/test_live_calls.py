@@ -58,13 +58,9 @@ def unknown(messages: list[BaseMessage]) -> str | None:
     return "no" if old(messages) else None
 
 
-def first(messages: list[BaseMessage]) -> str | None:
-    """Why one refuses a history that begins with an answer."""
-    return "A conversation must start with a user message" if messages[0].type == "ai" else None
-
-
 REFUSALS = {"the open call": strict, "an old message": old, "in unknown words": unknown}
-REFUSALS["a first answer"] = first
+FIRST = "A conversation must start with a user message."
+REFUSALS["a first answer"] = lambda messages: FIRST if messages[0].type == "ai" else None
 
 
 def last_call(messages: list[BaseMessage]) -> Any:

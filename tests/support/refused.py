@@ -185,18 +185,18 @@ FOREIGN["two system messages"] = (
     [SystemMessage("A.\n\nB."), ASK, SAID, AGAIN],
 )
 
+_OF_A_HUMAN: dict[str, tuple[Any, Any]] = {
+    "no text": ("", "[no text]"),
+    "blanks": (" \n", "[no text]"),
+    "blank blocks": ([BLANK_TEXT, "", {"text": " "}], [NO_TEXT]),
+    "a blank block beside others": ([TEXT, {"text": ""}, IMAGE, "\n"], [TEXT, IMAGE]),
+}
 BLANK = asked(
     {
-        "no text of a human": ([SAID, H("", id="h2"), OK], [SAID, H("[no text]", id="h2"), OK]),
-        "blanks of a human": ([SAID, H(" \n", id="h2"), OK], [SAID, H("[no text]", id="h2"), OK]),
-        "blank blocks of a human": (
-            [SAID, H([BLANK_TEXT, "", {"text": " "}], id="h2"), OK],
-            [SAID, H([NO_TEXT], id="h2"), OK],
-        ),
-        "a blank block beside a text": (
-            [H([TEXT, {"text": ""}, IMAGE, "\n"], id="h2"), OK],
-            [H([TEXT, IMAGE], id="h2"), OK],
-        ),
+        **{
+            f"{name} of a human": ([SAID, H(blank, id="h2"), OK], [SAID, H(text, id="h2"), OK])
+            for name, (blank, text) in _OF_A_HUMAN.items()
+        },
         "a blank result": (
             [ai("", "c1"), result(content=[BLANK_TEXT]), OK],
             [ai("", "c1"), result(content=[NO_TEXT]), OK],

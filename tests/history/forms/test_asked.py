@@ -174,8 +174,7 @@ def test_a_human_message_stands_before_the_first_answer():
 
 def test_a_place_is_counted_behind_the_message_in_front():
     """A provider that refuses a picture has seen that message, too."""
-    [text] = [{"type": "text", "text": "x"}]
-    history = [GREETING, H([image(1)]), AIMessage("ok", id="a1"), H([text, image(2)]), H("?")]
+    history = [GREETING, H([image(1)]), AIMessage("ok", id="a1"), H([image(2)]), H("?")]
     named = f"{START}\nmessages.2.content.0: {IMAGE}"
     assert shown(asked_form(history, named, "named").messages) == ["image/2"]
 

@@ -213,11 +213,8 @@ def odd_histories(draw):
 
 
 REFUSALS = st.sampled_from(["", BOUND])
-FORMS = {
-    "stored": repair_refused,
-    "plain": lambda history, _: plain_form(history),
-    "texts": lambda history, _: with_texts(history),
-}
+FORMS = {"stored": repair_refused, "plain": lambda history, _: plain_form(history)}
+FORMS["texts"] = lambda history, _: with_texts(history)
 EACH_FORM = pytest.mark.parametrize("form", FORMS.values(), ids=[*FORMS])
 
 
