@@ -1,4 +1,4 @@
-"""Print what happens to threads with a picture, an order of roles or an end that is refused.
+"""Print what happens to threads with a picture, an order of roles or a blank that is refused.
 
 As Markdown, for each state and each server: how many requests each of four turns took; in bold,
 where the turn is refused without the package. `-` is a turn that is refused with it too. Needs the
@@ -41,6 +41,18 @@ def _roles(sent: Payload) -> list[str]:
     return [message.get("role", message.get("type", "")) for message in sent]
 
 
+def _blank(sent: Payload) -> tuple[int, int] | None:
+    """Where the first text is that says nothing: which message, which block."""
+    for number, message in enumerate(sent):
+        content = message.get("content", message.get("parts"))
+        blocks = [content] if isinstance(content, str) else content or [""]
+        for index, block in enumerate(blocks):
+            text = block if isinstance(block, str) else block.get("text")
+            if isinstance(text, str) and not (text.strip() or message.get("tool_calls")):
+                return number, index
+    return None
+
+
 def of_openai(sent: Payload) -> str | None:
     """A model that cannot read one image."""
     return "You uploaded an unsupported image." if _has(sent, _BAD) else None
@@ -54,6 +66,10 @@ def of_text_only(sent: Payload) -> str | None:
 
 def of_anthropic(sent: Payload) -> str | None:
     """Claude 4.6."""
+    if _roles(sent)[0] != "user":
+        return 'messages: first message must use the "user" role'
+    if _blank(sent):
+        return "messages: text content blocks must be non-empty"
     if _roles(sent)[-1] == "assistant":
         return (
             "This model does not support assistant message prefill. The conversation must end with "
@@ -67,6 +83,14 @@ def of_anthropic(sent: Payload) -> str | None:
 
 def of_gemini(sent: Payload) -> str | None:
     """Gemini."""
+    for before, after in pairwise([{}, *sent]):
+        if before.get("role") != "user" and any("function_call" in part for part in after["parts"]):
+            return (
+                "Please ensure that function call turn comes immediately after a user turn or "
+                "after a function response turn."
+            )
+    if _blank(sent):
+        return "contents[1].parts[0].data: required oneof field 'data' must have one initialized"
     if _roles(sent)[-1] == "model":
         return "Please ensure that single turn requests end with a user role."
     return "Unable to process input image. Please retry." if _has(sent, _BAD) else None
@@ -89,6 +113,11 @@ def of_old_mistral(sent: Payload) -> str | None:
 
 def of_bedrock(sent: Payload) -> str | None:
     """A model of Bedrock that takes no result beside a text."""
+    if _roles(sent)[0] != "user":
+        return "A conversation must start with a user message. Try again with a conversation that"
+    if place := _blank(sent):
+        where = "messages.{}.content.{}".format(*place)
+        return f"The text field in the ContentBlock object at {where} is blank. Add text to the"
     for message in sent:
         kinds = {key for block in message["content"] for key in block}
         if {"toolResult", "text"} <= kinds:
@@ -100,9 +129,22 @@ def of_template(sent: Payload) -> str | None:
     """The template of a local model: users alternate with answers that call nothing."""
     spoken = [m["role"] for m in sent if m["role"] == "user" or not m.get("tool_calls")]
     spoken = [role for role in spoken if role in ("user", "assistant")]
-    if any(one == other for one, other in pairwise(spoken)):
+    if spoken[:1] != ["user"] or any(one == other for one, other in pairwise(spoken)):
         return "Conversation roles must alternate user/assistant/user/assistant/..."
     return "At most 0 image(s) may be provided in one request." if _has(sent, _IMAGES) else None
+
+
+def of_reasoner(sent: Payload) -> str | None:
+    """DeepSeek's reasoner: the roles of humans and of answers that call nothing take turns."""
+    spoken = [m["role"] for m in sent if m["role"] == "user" or not m.get("tool_calls")]
+    spoken = [role for role in spoken if role in ("user", "assistant")]
+    if _roles(sent)[0] == "assistant":
+        return "The first message must be a user message, but an assistant message detected."
+    if any(one == other for one, other in pairwise(spoken)):
+        return "deepseek-reasoner does not support successive user or assistant messages"
+    if _roles(sent)[-1] == "assistant":
+        return "It must be a user message, or an assistant message with prefix mode on"
+    return "The message content is empty" if _blank(sent) else None
 
 
 SERVERS: dict[str, tuple[str, Callable[[Payload], str | None]]] = {
@@ -115,6 +157,7 @@ SERVERS: dict[str, tuple[str, Callable[[Payload], str | None]]] = {
     "Mistral, new": ("mistral", of_new_mistral),
     "Bedrock": ("bedrock", of_bedrock),
     "vLLM": ("openai-chat", of_template),
+    "DeepSeek": ("openai-chat", of_reasoner),
 }
 """Server -> the wire of its integration, and why it refuses what that sends."""
 

@@ -44,7 +44,8 @@ def is_refusal(error: BaseException, others: Iterable[BaseException] = ()) -> bo
 
     The outermost error with a status decides. An error without one counts if an integration raised
     it while it made a request of the messages. A context overflow does not count: it has status
-    400, but its cause is the length of the history. Nor does an account without credit.
+    400, but its cause is the length of the history. Nor does an account without credit. A sentence
+    that is only in refusals counts with every status (`refused` in `phrases.toml`).
 
     Args:
         error: The error of a model run, as the integration or a wrapper around it raised it.
@@ -82,7 +83,8 @@ def _is_refused(error: BaseException) -> bool | None:
     if any(base.__name__ == "ContextOverflowError" for base in kind.__mro__):
         return False
     if (status := _status(error)) is not None:
-        return status in _REFUSED and "account" not in matters_in(text_of(error))
+        matters = matters_in(text_of(error))
+        return (status in _REFUSED or "refused" in matters) and "no_history" not in matters
     return True if _is_of_request(error) else None
 
 

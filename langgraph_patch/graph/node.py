@@ -281,11 +281,9 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             logger.debug("repaired the input of the node %r: %s", run.node, patch)
         if writes:
             output = NodeOutput(output.with_writes(writes))
-        # A node returns what it has read; one that summarizes removes it.
         sent = {key: patch.messages for key, patch in unwritten.items()}
         before = {key: patch.before for key, patch in unwritten.items()}
-        output = NodeOutput(output.with_stored(sent, before))
-        return output.without_removals_of(unwritten.values())
+        return output.with_stored(sent, before)
 
 
 _UNPATCHED = (

@@ -130,7 +130,8 @@ class NodeOutput:
     ) -> Any:
         """The output with stored messages in the place of those that the node got.
 
-        A node may return the history that it has read, also under another key.
+        A node may return the history that it has read, also under another key, or remove it, as
+        one does that summarizes. LangGraph refuses the removal of what is not stored.
 
         Args:
             sent: The histories that the node got, by their state keys.
@@ -168,16 +169,6 @@ class NodeOutput:
         ):
             return self.with_values(writes)
         return [*self._parts, Command(update=dict(writes))] if self._parts else dict(writes)
-
-    def without_removals_of(self, patches: Iterable[Patch]) -> Any:
-        """The output without the removal of what patches add, which LangGraph would refuse."""
-        ids = {message.id for patch in patches for message in new_messages(patch)}
-
-        def change(_: str, value: Any) -> Any:
-            kept = [m for m in listed(value) if not (isinstance(m, RemoveMessage) and m.id in ids)]
-            return kept if isinstance(value, list) and len(kept) < len(value) else value
-
-        return self._changed(change)
 
     def _changed(self, change: Callable[[str, Any], Any]) -> Any:
         """The output with other values of its keys; the same object if all stay as they are."""
@@ -255,6 +246,9 @@ def _as_stored(value: Any, sent: Sequence[BaseMessage], stored: Sequence[BaseMes
         sent: The history that it has read.
         stored: That history as it is stored.
     """
+    new = {message.id for message in sent} - {message.id for message in stored}
+    kept = [m for m in listed(value) if not (isinstance(m, RemoveMessage) and m.id in new)]
+    value = kept if isinstance(value, list) and len(kept) < len(value) else value
     known = {id(message) for message in stored}
     changed = _Messages(message for message in sent if id(message) not in known)
     written = listed(value)

@@ -7,15 +7,19 @@ import logging
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START
+from langgraph.graph import START, MessagesState, StateGraph
 
+from langgraph_patch import with_patching
 from support.asked import BAD, TEXT
 from support.refused import CONFIG, PLACES, WAYS, RefusedError, RefusingModel
 
 SHOWN = [HumanMessage([TEXT, BAD], id="h1"), AIMessage("ok", id="a1")]
+
+
+GREETED = [AIMessage("Hello.", id="a0"), HumanMessage(" ", id="h1"), AIMessage("?", id="a1")]
 
 
 CALL: Any = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
@@ -34,6 +38,14 @@ def refuses(text, *marks):
 def bad(messages):
     """A rule that refuses the bad image."""
     return refuses(IMAGE, "YmFk")(messages)
+
+
+def greeted(messages):
+    """A rule that refuses a first answer, and a blank."""
+    if messages[0].type == "ai":
+        return "A conversation must start with a user message."
+    texts = [message.text for message in messages]
+    return "user messages must have non-empty content" if " " in texts else None
 
 
 def agent_of(place, rule, history, script=(), tools=()):
@@ -82,6 +94,30 @@ def test_a_refusal_without_the_matter_stays_as_it_was(place, text):
 
 @pytest.mark.parametrize("place", PATCHED)
 @pytest.mark.parametrize("way", WAYS)
+def test_a_greeting_and_a_blank_are_stored_as_they_were(place, way):
+    """What is before the greeting and in the blank is for the request, whatever way it is run."""
+    graph, model = agent_of(place, greeted, GREETED)
+    WAYS[way](graph, {"messages": [HumanMessage("Pay.", id="h2")]}, CONFIG)
+    assert [m.text for m in stored(graph)] == ["Hello.", " ", "?", "Pay.", "done"]
+    assert [m.text for m in model.seen[-1][1:]] == ["Hello.", "[no text]", "?", "Pay."]
+
+
+def test_a_node_that_summarizes_removes_what_is_stored():
+    """With the removal of another message LangGraph could not read the thread any more."""
+    model = RefusingModel(rule=greeted)
+
+    def summarize(state):
+        gone = [RemoveMessage(id=message.id) for message in state["messages"]]
+        return {"messages": [*gone, model.invoke(state["messages"])]}
+
+    builder = StateGraph(MessagesState).add_node("s", summarize).add_edge(START, "s")
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    graph.invoke({"messages": [*GREETED, HumanMessage("?")]}, CONFIG)
+    assert [message.text for message in stored(graph)] == ["done"]
+
+
+@pytest.mark.parametrize("place", PATCHED)
+@pytest.mark.parametrize("way", WAYS)
 def test_nothing_of_it_is_stored(place, way, caplog):
     """The state has the picture and the answer, whatever way the graph is run; one line says so."""
     caplog.set_level(logging.INFO, "langgraph_patch")
@@ -95,11 +131,12 @@ def test_nothing_of_it_is_stored(place, way, caplog):
     assert "corrected message 0 (media)" in lines[0]
 
 
+@pytest.mark.parametrize("rule", [bad, greeted])
 @pytest.mark.parametrize("place", ["middleware", "patch_model"])
-def test_a_loop_pays_once(place):
+def test_a_loop_pays_once(place, rule):
     """Of twenty requests of one run the first is refused; the forms are not tried again."""
     tool = StructuredTool.from_function(lambda: "ok", name="look", description="Look.")
     script = [AIMessage("", tool_calls=[{**CALL, "id": f"c{n}"}]) for n in range(19)]
-    graph, model = agent_of(place, bad, SHOWN, script, [tool])
+    graph, model = agent_of(place, rule, GREETED[:1] + SHOWN, script, [tool])
     graph.invoke({"messages": [HumanMessage("go")]}, {**CONFIG, "recursion_limit": 100})
-    assert [bool(bad(messages)) for messages in model.seen] == [True, *[False] * 20]
+    assert [bool(rule(messages)) for messages in model.seen] == [True, *[False] * 20]

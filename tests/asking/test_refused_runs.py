@@ -199,6 +199,8 @@ NO_REFUSAL = {
     "an interrupt": raised(GraphInterrupt(()), context=REFUSED),
     "a context that is too long": ContextOverflowError(status_code=400),
     "an account without credit": SdkError("Your credit balance is too low", status_code=400),
+    "a wrong call": SdkError("See 'failed_generation' for more details.", status_code=400),
+    "a page that is not found": SdkError("Item with id '7' not found", status_code=404),
     "a cancelled group": BaseExceptionGroup("g", [asyncio.CancelledError()]),
     "a rate limit of the fallback": raised(SdkError(status_code=429), context=REFUSED),
     "an error that hides its context": raised(ValueError("no"), context=REFUSED),
@@ -224,6 +226,8 @@ WRAPPED = {
     "an event of AWS": of_aws("validationException"),
     "AWS": SdkError(response={"ResponseMetadata": {"HTTPStatusCode": 422}}),
     "Gemini": SdkError(code=400, status="INVALID_ARGUMENT"),
+    "a template of llama.cpp": SdkError("Error: Jinja Exception: no", status_code=500),
+    "a lost item": SdkError(f"Item with id 'rs_{'0' * 50}' not found", status_code=404),
 }
 
 

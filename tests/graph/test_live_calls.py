@@ -33,7 +33,8 @@ from langgraph_patch.repairing.writing import NodeOutput
 from support.refused import RefusedError, RefusingModel
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
-OLD = [HumanMessage("rain?", id="h"), AIMessage("", id="said nothing")]
+GREETING = AIMessage("Hello.", id="a")
+OLD = [GREETING, HumanMessage("rain?", id="h"), AIMessage("", id="said nothing")]
 READ = "paid 5"
 
 
@@ -61,6 +62,8 @@ def unknown(messages: list[BaseMessage]) -> str | None:
 
 
 REFUSALS = {"the open call": strict, "an old message": old, "in unknown words": unknown}
+FIRST = "A conversation must start with a user message."
+REFUSALS["a first answer"] = lambda messages: FIRST if messages[0].type == "ai" else None
 
 
 def last_call(messages: list[BaseMessage]) -> Any:
@@ -132,7 +135,7 @@ CASES = [
     (each, LOOKS[(a + b) % 4], [*RETURNED][a], OPTIONS[b])
     for n, each in enumerate(REFUSALS)
     for a, b in product(range(4), range(4))
-    if (a + b) % 3 == n
+    if (a + b) % 4 == n
 ]
 """What is returned with each option, and the others in turn."""
 
@@ -319,7 +322,7 @@ def test_a_node_that_appends_to_its_list(*, is_refused: bool):
     builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
     graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
     state = graph.invoke({"messages": [*OLD, HumanMessage("well?", id="w")]}, THREAD)
-    assert [m.text for m in state["messages"]] == (
+    assert [m.text for m in state["messages"][1:]] == (
         ["rain?", "[no text]", "well?", "rain"] if is_refused else ["rain?", "", "well?", "rain"]
     )
 

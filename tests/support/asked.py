@@ -1,4 +1,4 @@
-"""Threads with a picture, an order of roles or an end that a provider refuses, in each turn."""
+"""Threads with a picture, an order of roles or a blank that a provider refuses, in each turn."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ STATES: dict[str, tuple[list[Any], HumanMessage | None]] = {
     "two human messages": ([ASKED, HumanMessage("Now.", id="h2")], AGAIN),
     "a message of a model at the end": ([ASKED, SAID], None),
     "a picture, and a message behind its result": ([ASKED, CALLED, _seen(TEXT, BAD)], AGAIN),
+    "an answer at the beginning": ([SAID], AGAIN),
+    "a call at the beginning": ([CALLED, _seen(TEXT), SAID], AGAIN),
+    "an empty message of a human": ([ASKED, SAID, HumanMessage(" ", id="h2")], AGAIN),
+    "an empty newest message": ([ASKED, SAID], HumanMessage("")),
+    "a blank text beside another": (
+        [HumanMessage([TEXT, {"text": ""}, "\n"], id="h1"), SAID],
+        AGAIN,
+    ),
 }
 """What a thread has -> its history, and the message of its first turn."""
 

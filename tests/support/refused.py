@@ -1,7 +1,8 @@
 """Histories that a provider refuses though their calls and results are valid; who asks again.
 
 `STATES` maps a name to a history and what can be stored of it; `FOREIGN` to a history that only
-another provider's models read, and its plain form. Each ends with a human message. `PLACES` are
+another provider's models read, and its plain form; `BLANK` to one in which no model says nothing,
+and what is sent. Each ends with a human message. `PLACES` are
 the graphs that ask a model again, `WAYS` how they are run.
 """
 
@@ -20,7 +21,7 @@ from langgraph_patch.middleware import PatchToolCallsMiddleware
 
 CLAUDE = {"model_provider": "anthropic", "model_name": "claude-sonnet-4-6"}
 TEXT = {"type": "text", "text": "It rains."}
-BLANK = {"type": "text", "text": " \n"}
+BLANK_TEXT = {"type": "text", "text": " \n"}
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 UNSIGNED = {"type": "thinking", "thinking": "hm"}
 REDACTED = {"type": "redacted_thinking", "data": "c2ln"}
@@ -61,9 +62,9 @@ def ai(content: Any, *calls: str, id: str = "a1", **fields: Any) -> AIMessage:  
     return AIMessage(content, tool_calls=named, id=id, **fields)
 
 
-def result(call_id: str = "c1") -> ToolMessage:
+def result(call_id: str = "c1", content: Any = "rain") -> ToolMessage:
     """The result of a call."""
-    return ToolMessage("rain", tool_call_id=call_id, id=f"t-{call_id}", name="look")
+    return ToolMessage(content, tool_call_id=call_id, id=f"t-{call_id}", name="look")
 
 
 def claude(*blocks: Any, **fields: Any) -> AIMessage:
@@ -87,7 +88,7 @@ def lost(item_id: str | None) -> AIMessage:
     return gpt(call_block(item_id), calls=["c1"], usage_metadata=REASONED)
 
 
-SAID = ai("It rains.", id="a0")
+SAID, OK = ai("It rains.", id="a0"), ai("Yes.", id="a2")
 ITEM = said("It rains.", "msg_1")
 ANSWER, AGAIN_SAID = gpt(reasoning(), ITEM), H("And now?")
 CALL = gpt(reasoning(), call_block(), calls=["c1"])
@@ -117,7 +118,7 @@ STATES = asked(
         "no text": ([ai("")], [ai("[no text]")]),
         "no text, twice": ([ai(""), ai([], id="a2")], [ai("[no text]")]),
         "blanks behind an answer": ([SAID, ai(" \n")], [SAID]),
-        "blank blocks": ([SAID, ai([BLANK, ""])], [SAID]),
+        "blank blocks": ([SAID, ai([BLANK_TEXT, ""])], [SAID]),
         "blanks before an answer": ([ai(""), SAID], [SAID]),
         "thinking alone": ([claude(THINKING, REDACTED)], [claude(NO_TEXT)]),
         "reasoning alone": ([gpt(reasoning())], [gpt(NO_TEXT)]),
@@ -137,8 +138,8 @@ STATES = asked(
         ),
         "thinking without a signature": ([claude(UNSIGNED, TEXT)], [claude(TEXT)]),
         "thinking at the end": (
-            [claude(THINKING, TEXT, THINKING, BLANK)],
-            [claude(THINKING, TEXT, BLANK)],
+            [claude(THINKING, TEXT, THINKING, BLANK_TEXT)],
+            [claude(THINKING, TEXT, BLANK_TEXT)],
         ),
         "a search without a result": (
             [claude(TEXT, SEARCH)],
@@ -183,6 +184,27 @@ FOREIGN["two system messages"] = (
     [SystemMessage("A."), ASK, SAID, SystemMessage("B."), AGAIN],
     [SystemMessage("A.\n\nB."), ASK, SAID, AGAIN],
 )
+
+_OF_A_HUMAN: dict[str, tuple[Any, Any]] = {
+    "no text": ("", "[no text]"),
+    "blanks": (" \n", "[no text]"),
+    "blank blocks": ([BLANK_TEXT, "", {"text": " "}], [NO_TEXT]),
+    "a blank block beside others": ([TEXT, {"text": ""}, IMAGE, "\n"], [TEXT, IMAGE]),
+}
+BLANK = asked(
+    {
+        **{
+            f"{name} of a human": ([SAID, H(blank, id="h2"), OK], [SAID, H(text, id="h2"), OK])
+            for name, (blank, text) in _OF_A_HUMAN.items()
+        },
+        "a blank result": (
+            [ai("", "c1"), result(content=[BLANK_TEXT]), OK],
+            [ai("", "c1"), result(content=[NO_TEXT]), OK],
+        ),
+        "a blank system message": ([SystemMessage(" "), SAID], [SystemMessage("[no text]"), SAID]),
+    }
+)
+"""A history with a blank that is of no model, and what is sent of it."""
 
 
 # --- who asks again -----------------------------------------------------------------------------

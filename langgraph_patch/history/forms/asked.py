@@ -6,8 +6,9 @@ done of which the provider's own sentence does not speak (`refusal_phrases`).
 | the refusal speaks of | what is done |
 |---|---|
 | a picture, a sound, a file | those that are taken (`Take`) become a text |
+| a message of a model at the beginning | a human message before it, which says that it is none |
 | a human message behind a result | a message of a model, `[no text]`, between them |
-| roles that do not alternate | the same, and neighbours of one role become one message |
+| roles that do not alternate | both, and neighbours of one role become one message |
 | a message of a model at the end | a human message behind it, which says that it is none |
 
 What stands in the newest human message is never taken: the model would answer without having seen
@@ -28,13 +29,14 @@ from langchain_core.messages import (
     AIMessage,
     BaseMessage,
     HumanMessage,
+    SystemMessage,
     ToolMessage,
 )
 
 from langgraph_patch.history.changes import Change, Patch
 from langgraph_patch.history.fields import Block, blocks_of, text_of
 from langgraph_patch.history.forms.phrases import OF_MEDIA, matters_in
-from langgraph_patch.history.forms.whole import NO_TEXT, as_one
+from langgraph_patch.history.forms.whole import NO_TEXT, as_one, is_blank
 
 Take = Literal["named", "newest", "all"]
 """Which media are taken, as one after the other is tried.
@@ -49,6 +51,14 @@ If the refusal says that the model reads none, all are taken at once.
 """
 
 TAKES: Final[tuple[Take, ...]] = ("named", "newest", "all")
+
+NOT_OF_USER: Final = (
+    "[This is no message of the user. What follows begins with a message of the assistant.]"
+)
+"""The text before a message of a model at the beginning of a history.
+
+It asks for nothing, and is true of a history whose beginning was left out, too.
+"""
 
 NOTHING_NEW: Final = "[There is no new message of the user. The conversation goes on.]"
 """The text behind a message of a model at the end of a history."""
@@ -84,14 +94,16 @@ def asked_form(
         inserted message 2 (role_order)
     """
     matters = matters_in(refusal)
-    patch = Patch.of(messages, [], ())
+    patch = unchanged = Patch.of(messages, [], ())
+    if matters & {"start", "alternation"}:
+        patch = _with_start(messages)  # first: a later refusal counts this message, too
     if matters & OF_MEDIA:
         reads_none = "no_media" in matters
-        places = media_in(messages)[: None if reads_none else among]
-        taken = _taken(messages, places, refusal, "all" if reads_none else take)
+        places = media_in(patch.messages)[: None if reads_none else among]
+        taken = _taken(patch.messages, places, refusal, "all" if reads_none else take)
         if not taken and take == "named":
-            return patch
-        patch = _without_media(messages, taken)
+            return unchanged
+        patch = Patch.joined(patch, _without_media(patch.messages, taken))
     if matters & {"user_after_tool", "alternation"}:
         patch = Patch.joined(patch, _with_texts_between(patch.messages))
     if "alternation" in matters:
@@ -243,15 +255,10 @@ def _turns(
         turn = list[list[Place]]()
         for index, message in group:
             blocks = enumerate(blocks_of(message))
-            own = [Place(index, i) for i, block in blocks if has_blanks or not _is_blank(block)]
+            own = [Place(index, i) for i, block in blocks if has_blanks or not is_blank(block)]
             turn += [own] if isinstance(message, ToolMessage) else [[place] for place in own]
         found.append(turn)
     return found
-
-
-def _is_blank(block: Block) -> bool:
-    text = block.fields.get("text") if block.kind == "text" else block.stored
-    return isinstance(text, str) and not text.strip()
 
 
 def _without_media(messages: Sequence[BaseMessage], taken: set[Place]) -> Patch:
@@ -334,6 +341,16 @@ def _of_url(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 # --- the order of roles ---------------------------------------------------------------------------
+
+
+def _with_start(messages: Sequence[BaseMessage]) -> Patch:
+    """The history with a human message before a message of a model that is its beginning."""
+    first = next((i for i, m in enumerate(messages) if not isinstance(m, SystemMessage)), None)
+    if first is None or not isinstance(messages[first], AIMessage):
+        return Patch.of(messages, [], ())
+    added = HumanMessage(NOT_OF_USER)
+    written = [*messages[:first], added, *messages[first:]]
+    return Patch.of(messages, written, [_inserted(first, added)])
 
 
 def _with_texts_between(messages: Sequence[BaseMessage]) -> Patch:

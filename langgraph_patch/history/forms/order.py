@@ -8,6 +8,8 @@
 | the same, as the text of the refusal asks for it (`asked`) | the repair |
 | if the plain form is refused for another reason: repaired, and as the text asks | all |
 
+In each form but the first, what a human, a system or a tool left empty has a text (`with_texts`).
+
 Calls at the end may be alive: a judge between a model and its tools asks about them. They get
 placeholders in these forms if a refusal speaks of a call without a result, or if nothing else has
 helped.
@@ -25,7 +27,7 @@ from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.forms.asked import TAKES, Take, asked_form, media_in, newest_human
 from langgraph_patch.history.forms.phrases import OF_MEDIA, matters_in, speaks_of_calls
 from langgraph_patch.history.forms.plain import plain_form
-from langgraph_patch.history.forms.whole import repair_refused
+from langgraph_patch.history.forms.whole import repair_refused, with_texts
 
 _NEWEST = (
     "the refusal speaks of a picture or a file, and the newest message has one: it is never left "
@@ -140,6 +142,8 @@ class _How(NamedTuple):
             if self.take is not None:
                 most, refusal = (among or {}).get(key), self.refusal or ""
                 found = Patch.joined(found, asked_form(found.messages, refusal, self.take, most))
+            if self.refusal is not None:
+                found = Patch.joined(found, with_texts(found.messages))
             sent[key] = found
         return Form(starts, {key: patch for key, patch in stored.items() if patch}, sent, self)
 

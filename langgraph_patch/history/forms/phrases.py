@@ -14,9 +14,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Literal, cast
 
-Matter = Literal[
-    "image", "file", "media", "no_media", "user_after_tool", "alternation", "end", "account"
-]
+_OfMedia = Literal["image", "file", "media", "no_media"]
+_OfOrder = Literal["start", "user_after_tool", "alternation", "end"]
+Matter = _OfMedia | _OfOrder | Literal["refused", "no_history"]
 
 OF_MEDIA: Final = frozenset[Matter]({"image", "file", "media", "no_media"})
 
@@ -78,7 +78,7 @@ def _patterns() -> Mapping[Matter, re.Pattern[str]]:
 
 
 def _pattern(phrase: str) -> str:
-    return re.escape(_plain(phrase)).replace(r"\*", ".{0,40}?")
+    return re.escape(_plain(phrase)).replace(r"\*", ".{0,80}?")
 
 
 def _plain(text: str) -> str:

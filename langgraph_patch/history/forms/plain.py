@@ -26,7 +26,7 @@ from langgraph_patch.history.fields import (
     is_v1,
     text_of,
 )
-from langgraph_patch.history.forms.whole import as_one, repair_refused, tool_name_of
+from langgraph_patch.history.forms.whole import as_one, repair_refused, tool_name_of, with_texts
 from langgraph_patch.history.pairing import PairedCall
 from langgraph_patch.history.patch import patch_messages
 from langgraph_patch.history.reading import Reading, read_history
@@ -127,8 +127,9 @@ def portable_messages(messages: Sequence[Any]) -> Patch:
         'bank_wire'
     """
     patch = patch_messages(messages)
-    whole = Patch.joined(patch, repair_refused(patch.messages))
-    return Patch.joined(whole, plain_form(whole.messages))
+    for write in (repair_refused, plain_form, with_texts):
+        patch = Patch.joined(patch, write(patch.messages))
+    return patch
 
 
 # --- the ids and names of calls -----------------------------------------------------------------

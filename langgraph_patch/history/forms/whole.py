@@ -5,7 +5,8 @@ which provider reads it, so nothing here runs before a request was refused. The 
 of the history are valid already (`patch`).
 
 `repair_refused` repairs what can be stored: messages that say nothing or stop halfway, and thinking
-that the provider no longer accepts. `plain_form.plain_form` is for one request: texts and calls.
+that the provider no longer accepts. For one request are `with_texts`, for what nobody but a model
+left empty, and `plain_form.plain_form`: texts and calls.
 
 The laws of both (`tests/history/forms/test_whole.py`): nothing that states anything is lost, human
 messages stay, they are idempotent, pure and linear. A message in none of these states stays the
@@ -48,6 +49,9 @@ _CLAUDES_IDS = ("srvtoolu_", "mcptoolu_")
 
 _ITEM_IDS = ("rs_", "msg_", "fc_", "ws_")
 """How the ids of items of the Responses API begin. An id may be in a request once."""
+
+_KEYS_OF_TEXT = {"text": "text", "input_text": "text", "": "text", "refusal": "refusal"}
+"""The types of blocks that are texts; Bedrock's have none."""
 
 _OF_THINKING = re.compile(r"thinking|thought|signature|reasoning", re.IGNORECASE)
 
@@ -138,6 +142,28 @@ def _whole_blocks(
     return whole
 
 
+def with_texts(messages: Sequence[BaseMessage]) -> Patch:
+    """Give messages that say nothing a text, and drop blank texts beside others, for one request.
+
+    Of humans, systems and tools: those of a model are repaired for good (`repair_refused`).
+    """
+    written = [m if isinstance(m, AIMessage) else _with_a_text(m) for m in messages]
+    both = zip(messages, written, strict=True)
+    changes = [
+        Change.of("empty", i, m, after) for i, (m, after) in enumerate(both) if after is not m
+    ]
+    return Patch.of(messages, written, changes)
+
+
+def _with_a_text(message: BaseMessage) -> BaseMessage:
+    """A message without blank texts, or with a text in their place; the same if it has none."""
+    blocks = blocks_of(message)
+    kept = [block.stored for block in blocks if not is_blank(block)]
+    if kept and len(kept) == len(blocks):
+        return message
+    return _with_content(message, kept) if kept else _with_no_text(message)
+
+
 def _with_no_text(message: BaseMessage) -> BaseMessage:
     no_content: Any = "" if isinstance(message.content, str) else []
     return _with_content(message, with_text(message, no_content, NO_TEXT))
@@ -184,12 +210,13 @@ def _is_empty(message: AIMessage) -> bool:
 
 def _says_something(block: Block) -> bool:
     """Whether a block is neither thinking nor a text without a visible character."""
-    return not (block.is_reasoning or _is_blank(block))
+    return not (block.is_reasoning or is_blank(block))
 
 
-def _is_blank(block: Block) -> bool:
+def is_blank(block: Block) -> bool:
     """Whether a block is a text without a visible character."""
-    text = block.fields.get(block.kind) if block.kind in ("text", "refusal") else block.stored
+    key = _KEYS_OF_TEXT.get(block.kind)
+    text = block.fields.get(key, "" if block.kind else block.stored) if key else block.stored
     return not isinstance(text, dict) and not text_of(text).strip()
 
 

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
 
 from langgraph_patch import validate_messages
-from langgraph_patch.history.forms.asked import TAKES, asked_form, media_in
+from langgraph_patch.history.forms.asked import NOT_OF_USER, TAKES, asked_form, media_in
 from langgraph_patch.history.forms.plain import plain_form
 from support.histories import H, work
 from support.strategies import valid_histories
@@ -20,7 +20,9 @@ NONE = "Invalid content type. image_url is only supported by certain models."
 AFTER_TOOL = "Unexpected role 'user' after role 'tool'"
 ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/..."
 END = "This model does not support assistant message prefill."
-REFUSALS = [IMAGE, NONE, AFTER_TOOL, ALTERNATE, END]
+START = "A conversation must start with a user message."
+REFUSALS = [IMAGE, NONE, START, AFTER_TOOL, ALTERNATE, END]
+GREETING = AIMessage("Hello.", id="a0")
 
 URL = "data:image/png;base64,aGk="
 TEXT = {"type": "text", "text": "look"}
@@ -154,6 +156,27 @@ def test_a_refusal_of_a_picture_leaves_documents():
 
 
 # --- the order of roles and the end -----------------------------------------------------------
+
+
+def test_a_human_message_stands_before_the_first_answer():
+    """Behind a system message, and once; a call at the end stays open. Else nothing is done."""
+    system, (call, answer) = SystemMessage("Be nice."), seen(TEXT)
+    begins = ([GREETING, H("?")], [system, GREETING, H("?")], [call, answer], [call])
+    for history, refusal in [*((each, START) for each in begins), (begins[1], ALTERNATE)]:
+        messages = asked_form(history, refusal).messages
+        [added] = [message for message in messages if message not in history]
+        assert (added.content, messages.index(added)) == (NOT_OF_USER, int(history[0] is system))
+        assert [message for message in messages if message is not added] == history
+        assert not asked_form(messages, refusal)
+    for history in ([], [system], [H("?"), GREETING], [system, H("?")]):
+        assert not asked_form(history, START)
+
+
+def test_a_place_is_counted_behind_the_message_in_front():
+    """A provider that refuses a picture has seen that message, too."""
+    history = [GREETING, H([image(1)]), AIMessage("ok", id="a1"), H([image(2)]), H("?")]
+    named = f"{START}\nmessages.2.content.0: {IMAGE}"
+    assert shown(asked_form(history, named, "named").messages) == ["image/2"]
 
 
 def test_where_names_differ_each_part_says_whose_it_is():

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
 
-from langgraph_patch import patch_messages, validate_messages
+from langgraph_patch import patch_messages, portable_messages, validate_messages
 from langgraph_patch.history.forms.plain import plain_form
-from langgraph_patch.history.forms.whole import repair_refused
+from langgraph_patch.history.forms.whole import repair_refused, with_texts
 from support import refused as states
 from support.histories import work
 from support.refused import (
@@ -71,6 +71,15 @@ def test_the_plain_form_is_what_every_model_reads(name):
     assert repair_refused(history).messages is history
 
 
+@pytest.mark.parametrize("name", states.BLANK)
+def test_a_blank_of_a_human_or_a_tool_becomes_a_text(name):
+    """A blank beside something is left out. It is for a request: nothing of it is stored."""
+    history, expected = states.BLANK[name]
+    assert with_texts(history).messages == expected
+    assert repair_refused(history).messages is history
+    assert portable_messages(history).messages == with_texts(plain_form(history).messages).messages
+
+
 WHOLE = {
     "an answer": [SAID],
     "thinking with a text": [claude(THINKING, REDACTED, TEXT)],
@@ -98,7 +107,7 @@ WHOLE = {
 def test_a_whole_message_is_the_same_object(name):
     """Also beside one that is not; a refusal that speaks of nothing else changes nothing."""
     history = [ASK, *WHOLE[name], AGAIN]
-    assert repair_refused(history).messages is history
+    assert repair_refused(history).messages is with_texts(history).messages is history
     messages = repair_refused([*history, ai("", id="a8"), H("Hello?")]).messages
     assert [id(m) for m in messages[: len(history)]] == [id(m) for m in history]
 
@@ -166,11 +175,12 @@ def test_the_plain_form_keeps_what_openai_states_beside_the_content():
 # --- the laws -----------------------------------------------------------------------------------
 
 BLOCKS = [
-    *(TEXT, states.BLANK, THINKING, UNSIGNED, REDACTED, SEARCH, FOUND, states.MCP, COMPUTER),
+    *(TEXT, states.BLANK_TEXT, THINKING, UNSIGNED, REDACTED, SEARCH, FOUND, states.MCP, COMPUTER),
     *(reasoning(), reasoning(2), said("Item.", "msg_1"), SIGNED, OPEN, states.IMAGE, "x", ""),
     *({"type": "refusal", "refusal": "No."}, {"type": "hologram"}),
     *({"type": "web_search_call", "id": "ws_1"}, {"type": "non_standard", "value": REDACTED}),
 ]
+BLANKS = [" ", [], [states.BLANK_TEXT, TEXT, {"text": ""}]]
 METADATA = [{}, states.CLAUDE, {"model_provider": "openai"}]
 
 
@@ -189,7 +199,8 @@ def odd_histories(draw):
             "additional_kwargs": draw(st.sampled_from([{}, {}, {"refusal": "No."}])),
         }
         if kind == "human":
-            history.append(H(f"ask {number}", id=f"m{number}"))
+            said_by_human = draw(st.sampled_from([f"ask {number}", f"ask {number}", *BLANKS]))
+            history.append(H(said_by_human, id=f"m{number}"))
         elif kind == "system":
             history.append(SystemMessage(f"rule {number}"))
         elif kind == "ai":
@@ -203,6 +214,7 @@ def odd_histories(draw):
 
 REFUSALS = st.sampled_from(["", BOUND])
 FORMS = {"stored": repair_refused, "plain": lambda history, _: plain_form(history)}
+FORMS["texts"] = lambda history, _: with_texts(history)
 EACH_FORM = pytest.mark.parametrize("form", FORMS.values(), ids=[*FORMS])
 
 
@@ -242,8 +254,16 @@ def test_refused_nothing_lost_in_the_plain_form(history):
     assert plain.count("hologram was used") == kept.count("hologram")
     calls = [c["id"] for m in patch.messages for c in getattr(m, "tool_calls", [])]
     assert calls == [each for each in others if isinstance(each, str)]
-    assert all(isinstance(m.content, str) for m in patch.messages)
+    assert all(isinstance(m.content, str) for m in patch.messages if m.type != "human")
     assert "thinking" not in json.dumps(patch.to_dict()["messages"])
+
+
+@given(history=odd_histories())
+def test_refused_nothing_lost_with_texts(history):
+    """Each text stays, those of models are untouched, and nothing else is blank."""
+    for before, after in zip(history, with_texts(history).messages, strict=True):
+        assert before.text.strip() in after.text
+        assert after is before if before.type == "ai" else after.text.strip()
 
 
 @given(history=odd_histories(), refusal=REFUSALS)
@@ -252,7 +272,7 @@ def test_refused_calls_stay_valid(history, refusal):
     history = patch_messages(history).messages
     messages = repair_refused(history, refusal).messages
     assert validate_messages(messages) == []
-    assert validate_messages(plain_form(messages).messages) == []
+    assert validate_messages(with_texts(plain_form(messages).messages).messages) == []
 
 
 @EACH_FORM
