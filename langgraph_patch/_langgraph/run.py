@@ -291,13 +291,18 @@ class Run:
         """
         return len(self.started_nodes) + len(self.sends) <= 1
 
-    def is_called_by_node(self, runnable: object) -> bool:
-        """Whether a function that is the node calls `runnable`, which is not the node."""
+    def is_node(self, runnable: object) -> bool:
+        """Whether LangGraph runs `runnable` as the node; True in a node of which it shows nothing.
+
+        A function that is the node may call others with the same config. A graph that is a node has
+        its wrapper as `wrapper`.
+        """
         reference = next(iter(getattr(self._own.get(_CALL), "args", ())), None)
         task = reference() if isinstance(reference, weakref.ref) else None
         process = getattr(task, "proc", None)
         node = next(iter(getattr(process, "steps", ())), process)
-        return node is not None and node is not runnable
+        is_it = node is None or runnable is node or runnable is getattr(node, "wrapper", None)
+        return self.node is not None and is_it
 
     def show_in_updates(self, value: Any) -> None:
         """Make the `updates` stream show `value` as the chunk of the node.

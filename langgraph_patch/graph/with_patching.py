@@ -32,6 +32,7 @@ from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.graph.mentions import may_call_model
 from langgraph_patch.graph.node import MODEL_INPUT, PatchedNode
+from langgraph_patch.graph.subgraph import as_graph
 from langgraph_patch.graph.wrapping import (
     CoveredNode,
     cover,
@@ -196,8 +197,21 @@ def with_patching(
     unpatched = dict.fromkeys(
         key for each in graphs for key in each.histories if key not in patched_keys
     )
-    logger.info("with_patching: %s", described(nodes, unpatched, record=record))
+    _log_once(described(nodes, unpatched, record=record))
     return cast("GraphT", patched)
+
+
+_LOGGED: dict[str, object] = {}
+"""The lines that `_log_once` has logged, at most 1,000."""
+
+
+def _log_once(line: str) -> None:
+    """Log which nodes are covered, once for each text: a server may make a graph for each run."""
+    own = object()
+    if len(_LOGGED) >= 1_000:  # noqa: PLR2004 - said above
+        _LOGGED.clear()
+    if logger.isEnabledFor(logging.INFO) and _LOGGED.setdefault(line, own) is own:  # in one step
+        logger.info("with_patching: %s", line)
 
 
 _MODEL_IN_ROUTER = (
@@ -246,7 +260,7 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
         elif node.tool_node is not None:
             runnable = replace_tool_node(runnable, partial(guarded_tool_node, context.once))
         elif not isinstance(runnable, RepairNode):
-            runnable = _patched_node(patched, name, context, prefix, unpatched)
+            runnable = as_graph(_patched_node(patched, name, context, prefix, unpatched))
         patched.replace_runnable(name, runnable)
     fan_out(patched, recorded)
     if repairers := [each for key, each in context.repairers.items() if key in graph.channels]:

@@ -19,6 +19,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, push_message
 from langgraph.types import Command, Overwrite, Send
 
 from langgraph_patch._langgraph.run import Run
+from langgraph_patch._langgraph.storage import is_delta_channel
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical, is_equal
 from langgraph_patch.history.messages import messages_or_none
@@ -130,20 +131,6 @@ class NodeOutput:
                 kept = [each for each in before if each.id not in ids]
                 update[key] = [*kept, *listed(update.get(key))]
         return self._with_updates(updates)
-
-    def with_writes(self, writes: Mapping[str, Any]) -> Any:
-        """The output, with what `whole_write` made for some of its keys.
-
-        An `Overwrite` is added behind the output, so that `stream_mode="messages"` shows the node's
-        own messages; LangGraph discards what the output itself writes to the key. It replaces an
-        output that removes messages, since these may be new ones that the state does not have.
-        """
-        own = [message for key in writes for message in self.messages(key)]
-        if any(isinstance(message, RemoveMessage) for message in own) or not all(
-            isinstance(value, Overwrite) for value in writes.values()
-        ):
-            return self.with_values(writes)
-        return [*self._parts, Command(update=dict(writes))] if self._parts else dict(writes)
 
     def without_removals_of(self, patches: Iterable[Patch]) -> Any:
         """The output without the removal of what patches add, which LangGraph would refuse."""
@@ -274,8 +261,8 @@ def whole_write(channel: Any, patch: Patch, *own: Any) -> Any:
         return Overwrite(list(patch.messages))
     for form in (Overwrite, list):
         history = form(list(patch.messages))
-        if _value_after(channel, patch, [history]) == list(patch.messages):
-            value = _value_after(channel, patch, [history, *own])
+        if _value_after(channel, patch.before, [history]) == list(patch.messages):
+            value = _value_after(channel, patch.before, [history, *own])
             return None if value is None else form(value)
     return None
 
@@ -312,13 +299,46 @@ def first_writes(channel: Any, patch: Patch) -> list[list[BaseMessage]] | None:
         return None
 
 
-def _value_after(channel: Any, patch: Patch, writes: Sequence[Any]) -> Any:
-    """The value of a channel with the damaged history after these writes, one after the other.
+def write_overwrites(
+    node: object, writes: Mapping[str, Any], own: Iterable[tuple[str, Any]], run: Run
+) -> dict[str, Any]:
+    """Write each `Overwrite` before a node returns, where what it returns then changes nothing.
+
+    So clients see it return what any node returns: messages, and no `Overwrite`.
+
+    Args:
+        node: The runnable of the node. If a function of the application calls it, nothing is.
+        writes: What `write_repairs` returned.
+        own: The state keys and the values that the node itself returns.
+        run: The run of the node.
+
+    Returns:
+        The writes that are left, for the node to return.
+    """
+    left, own = dict(writes), [*run.written, *own]
+    can_write = run.can_write_first and run.is_node(node)
+    for key, write in writes.items() if can_write else ():
+        later = [value for name, value in own if name == key]
+        if isinstance(write, Overwrite) and _stays_after(run.channels[key], write.value, later):
+            run.write_first(key, [left.pop(key)])
+    return left
+
+
+def _stays_after(channel: Any, value: Any, later: Sequence[Any]) -> bool:
+    """Whether later writes of a superstep change nothing behind an `Overwrite`.
+
+    LangGraph discards them, but where it replays those of a `DeltaChannel` it applies them.
+    """
+    return not is_delta_channel(channel) or _value_after(channel, value, later) == value
+
+
+def _value_after(channel: Any, before: Any, writes: Sequence[Any]) -> Any:
+    """The value of a channel after these writes to a value, one after the other.
 
     None if the channel does not accept them.
     """
     # The list is copied: a reducer of the application may extend it in place.
-    trial = channel.from_checkpoint(list(patch.before))
+    trial = channel.from_checkpoint(copy.copy(before))
     try:
         for write in writes:
             trial.update([write])
