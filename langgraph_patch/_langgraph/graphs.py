@@ -239,9 +239,7 @@ class Graph:
         The result has its class, and the attributes that an application has given it. START emits
         events as it did: none, if it had plain edges only.
         """
-        options: dict[str, Any] = {}
-        if hasattr(graph, "stream_transformers"):  # since langgraph 1.2
-            options["transformers"] = graph.stream_transformers
+        transformers = getattr(graph, "stream_transformers", None)  # since langgraph 1.2
         made = self.builder.compile(
             checkpointer=graph.checkpointer,
             cache=graph.cache,
@@ -250,12 +248,11 @@ class Graph:
             interrupt_after=graph.interrupt_after_nodes,
             debug=graph.debug,
             name=graph.name,
-            **options,
+            **({} if transformers is None else {"transformers": transformers}),
         )
         compiled: Any = object.__new__(type(graph))
-        vars(compiled).update({**vars(graph), **vars(made)})
-        for attribute in _SET_AFTER_COMPILE:
-            setattr(compiled, attribute, getattr(graph, attribute))
+        later = {attribute: getattr(graph, attribute) for attribute in _SET_AFTER_COMPILE}
+        vars(compiled).update({**vars(graph), **vars(made), **later})
         if not graph.builder.branches.get(START):
             run_start_untraced(compiled)
         return compiled

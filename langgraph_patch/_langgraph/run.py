@@ -301,8 +301,8 @@ class Run:
         task = reference() if isinstance(reference, weakref.ref) else None
         process = getattr(task, "proc", None)
         node = next(iter(getattr(process, "steps", ())), process)
-        is_it = node is None or runnable is node or runnable is getattr(node, "wrapper", None)
-        return self.node is not None and is_it
+        wrapper = getattr(node, "wrapper", None)
+        return self.node is not None and (node is None or runnable is node or runnable is wrapper)
 
     def show_in_updates(self, value: Any) -> None:
         """Make the `updates` stream show `value` as the chunk of the node.

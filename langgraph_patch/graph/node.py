@@ -40,7 +40,7 @@ from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.reading import Reading
 from langgraph_patch.repairing.repairer import Repair, Repairer, write_repairs
-from langgraph_patch.repairing.writing import NodeOutput, stream_results, write_overwrites
+from langgraph_patch.repairing.writing import NodeOutput, stream_results
 from langgraph_patch.state import get_value, messages_in, replace_values
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -261,8 +261,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         unwritten = {key: patch for key, patch in patches.items() if key not in writes}
         for _, patch in sorted(unwritten.items()):
             logger.debug("repaired the input of the node %r: %s", run.node, patch)
-        if left := write_overwrites(self, writes, output.writes, run):
-            output = NodeOutput(output.with_values(left))
+        output = NodeOutput(output.with_writes(writes, self, run))
         # A node returns what it has read; one that summarizes removes it.
         sent = {key: patch.messages for key, patch in unwritten.items()}
         before = {key: patch.before for key, patch in unwritten.items()}

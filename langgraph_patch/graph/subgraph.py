@@ -8,7 +8,6 @@ as the node, and as the graph wherever else it is called.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -40,22 +39,19 @@ class _GraphNode(Runnable[Any, Any]):
         return self._runs(config).astream(input, config, **kwargs)
 
 
-@lru_cache(maxsize=64)
-def _class_for(kind: type[Any]) -> type[Any]:
-    """The class of a node for a class of graphs. Drawings show its name and its module."""
-    own = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__slots__": ("wrapper",)}
-    return kind if issubclass(kind, _GraphNode) else type(kind.__name__, (_GraphNode, kind), own)
-
-
 def as_graph(wrapper: Any) -> Any:
     """The wrapper of a node, as a graph if it wraps one.
 
     Args:
         wrapper: The wrapper. Its `inner` is what it wraps.
     """
-    if not isinstance(wrapper.inner, PregelProtocol):
+    kind = type(wrapper.inner)
+    if not issubclass(kind, PregelProtocol):
         return wrapper
-    node: Any = object.__new__(_class_for(type(wrapper.inner)))
+    if not issubclass(kind, _GraphNode):  # drawings show the name and the module of the class
+        own = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__slots__": ("wrapper",)}
+        kind = type(kind.__name__, (_GraphNode, kind), own)
+    node: Any = object.__new__(kind)
     # The attributes are shared: one that a client sets later is set for both.
     node.__dict__, node.wrapper = wrapper.inner.__dict__, wrapper
     return node

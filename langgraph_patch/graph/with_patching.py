@@ -10,12 +10,12 @@ the history is valid. `wrapping.py` decides what is done around which node.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from types import FunctionType, NoneType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -201,16 +201,16 @@ def with_patching(
     return cast("GraphT", patched)
 
 
-_LOGGED: dict[str, object] = {}
-"""The lines that `_log_once` has logged, at most 1,000."""
+_LOGGED: dict[str, Iterator[int]] = {}
+"""The lines that were logged, at most 1,000, and how often each came."""
 
 
 def _log_once(line: str) -> None:
     """Log which nodes are covered, once for each text: a server may make a graph for each run."""
-    own = object()
     if len(_LOGGED) >= 1_000:  # noqa: PLR2004 - said above
         _LOGGED.clear()
-    if logger.isEnabledFor(logging.INFO) and _LOGGED.setdefault(line, own) is own:  # in one step
+    # In one step each: graphs may be made in several threads.
+    if logger.isEnabledFor(logging.INFO) and next(_LOGGED.setdefault(line, count())) == 0:
         logger.info("with_patching: %s", line)
 
 

@@ -88,18 +88,6 @@ class NodeOutput:
         new = [m for m in added if known.isdisjoint((id(m), m.id))]
         return any(m.id is not None or m not in read for m in new)  # or a copy without an id
 
-    def with_values(self, values: Mapping[str, Any]) -> Any:
-        """The output with other values of some keys, each in the part that wrote it first."""
-        left = dict(values)
-        updates: list[dict[str, Any]] = []
-        for update in self.updates or ():
-            kept = {k: v for k, v in update.items() if k not in values or k in left}
-            updates.append({**kept, **{key: left.pop(key) for key in kept if key in left}})
-        if not updates:
-            return left
-        updates[-1] |= left
-        return self._with_updates(updates)
-
     def with_stored(
         self,
         sent: Mapping[str, Sequence[BaseMessage]],
@@ -130,6 +118,30 @@ class NodeOutput:
             if not any(isinstance(each.get(key), Overwrite) for each in updates):
                 kept = [each for each in before if each.id not in ids]
                 update[key] = [*kept, *listed(update.get(key))]
+        return self._with_updates(updates)
+
+    def with_writes(self, writes: Mapping[str, Any], node: object, run: Run) -> Any:
+        """The output, with what `write_repairs` returned.
+
+        An `Overwrite` is written before the node returns, so clients see the output that they know
+        from any other run; LangGraph discards what the node itself writes to the key. Where it does
+        not, or where a function of the application calls the node, it is added behind the output.
+
+        Args:
+            writes: The value for each key. The node itself writes to all, or returned nothing.
+            node: The runnable of the node.
+            run: The run of the node.
+        """
+        left, own = dict(writes), [*run.written, *self.writes]
+        for key, write in writes.items() if run.can_write_first and run.is_node(node) else ():
+            later = [value for name, value in own if name == key]
+            if isinstance(write, Overwrite) and _stays_after(run.channels[key], write.value, later):
+                run.write_first(key, [left.pop(key)])
+        if not (left and self._parts):
+            return left or self.value
+        if all(isinstance(value, Overwrite) for value in left.values()):
+            return [*self._parts, Command(update=left)]
+        updates = [{k: left.get(k, v) for k, v in each.items()} for each in self.updates or ()]
         return self._with_updates(updates)
 
     def without_removals_of(self, patches: Iterable[Patch]) -> Any:
@@ -299,35 +311,10 @@ def first_writes(channel: Any, patch: Patch) -> list[list[BaseMessage]] | None:
         return None
 
 
-def write_overwrites(
-    node: object, writes: Mapping[str, Any], own: Iterable[tuple[str, Any]], run: Run
-) -> dict[str, Any]:
-    """Write each `Overwrite` before a node returns, where what it returns then changes nothing.
-
-    So clients see it return what any node returns: messages, and no `Overwrite`.
-
-    Args:
-        node: The runnable of the node. If a function of the application calls it, nothing is.
-        writes: What `write_repairs` returned.
-        own: The state keys and the values that the node itself returns.
-        run: The run of the node.
-
-    Returns:
-        The writes that are left, for the node to return.
-    """
-    left, own = dict(writes), [*run.written, *own]
-    can_write = run.can_write_first and run.is_node(node)
-    for key, write in writes.items() if can_write else ():
-        later = [value for name, value in own if name == key]
-        if isinstance(write, Overwrite) and _stays_after(run.channels[key], write.value, later):
-            run.write_first(key, [left.pop(key)])
-    return left
-
-
 def _stays_after(channel: Any, value: Any, later: Sequence[Any]) -> bool:
     """Whether later writes of a superstep change nothing behind an `Overwrite`.
 
-    LangGraph discards them, but where it replays those of a `DeltaChannel` it applies them.
+    LangGraph discards them. Before 1.2.7, it applied them when it read a `DeltaChannel` again.
     """
     return not is_delta_channel(channel) or _value_after(channel, value, later) == value
 

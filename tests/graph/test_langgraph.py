@@ -530,8 +530,7 @@ def test_graph_that_returns():
     """A compiled graph that is a node is found, also with a wrapper, if it returns the key."""
     subgraph = build(nothing).compile()
     silent = StateGraph(State, output_schema=Note).add_node("n", nothing).add_edge(START, "n")
-    wrapped = as_graph(PatchedNode(subgraph, {}, ()))
-    builder = build(subgraph, nothing, silent.compile(), wrapped)
+    builder = build(subgraph, nothing, silent.compile(), as_graph(PatchedNode(subgraph, {}, ())))
     graph = graphs.Graph(builder)
     assert graph.runnables["node1"] is subgraph
     found = [graph.graph_that_returns(f"node{i}", "messages") for i in range(1, 6)]
