@@ -110,8 +110,6 @@ class Graph:
     def graph_that_returns(self, node: str | None, key: str) -> Graph | None:
         """The compiled graph that is a node and returns `key`; None if it is none."""
         runnable = self.builder.nodes[node].runnable if node in self.builder.nodes else None
-        if isinstance(runnable, GeneratorRunnable):  # the wrapper of this package
-            runnable = next(iter(getattr(runnable, "deps", ())), None)
         if not isinstance(runnable, CompiledStateGraph) or key not in self.channels:
             return None
         graph = Graph(runnable.builder)
@@ -224,12 +222,11 @@ class Graph:
     def compiled_like(self, graph: Any) -> Any:
         """Compile it with everything that a compiled graph was compiled with or set to.
 
-        START emits events as it did: none, if it had plain edges only.
+        The result has its class, and the attributes that an application has given it. START emits
+        events as it did: none, if it had plain edges only.
         """
-        options: dict[str, Any] = {}
-        if hasattr(graph, "stream_transformers"):  # since langgraph 1.2
-            options["transformers"] = graph.stream_transformers
-        compiled = self.builder.compile(
+        transformers = getattr(graph, "stream_transformers", None)  # since langgraph 1.2
+        made = self.builder.compile(
             checkpointer=graph.checkpointer,
             cache=graph.cache,
             store=graph.store,
@@ -237,10 +234,11 @@ class Graph:
             interrupt_after=graph.interrupt_after_nodes,
             debug=graph.debug,
             name=graph.name,
-            **options,
+            **({} if transformers is None else {"transformers": transformers}),
         )
-        for attribute in _SET_AFTER_COMPILE:
-            setattr(compiled, attribute, getattr(graph, attribute))
+        compiled: Any = object.__new__(type(graph))
+        later = {attribute: getattr(graph, attribute) for attribute in _SET_AFTER_COMPILE}
+        vars(compiled).update({**vars(graph), **vars(made), **later})
         if not graph.builder.branches.get(START):
             run_start_untraced(compiled)
         return compiled

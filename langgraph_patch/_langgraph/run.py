@@ -61,7 +61,8 @@ _SEND = "__pregel_send"
 """Adds writes to those of the task that runs."""
 
 _CALL = "__pregel_call"
-"""A partial that starts a `@task`: its `schedule_task` is a method of the loop."""
+"""A partial that starts a `@task`: its first argument is a weak reference to the task that runs,
+its `schedule_task` is a method of the loop."""
 
 _NODE = "langgraph_node"
 """The metadata key with the name of the node that runs. It is absent outside of a node."""
@@ -289,6 +290,19 @@ class Run:
         The tasks that a `Send` makes are in a channel of their own.
         """
         return len(self.started_nodes) + len(self.sends) <= 1
+
+    def is_node(self, runnable: object) -> bool:
+        """Whether LangGraph runs `runnable` as the node; True in a node of which it shows nothing.
+
+        A function that is the node may call others with the same config. A graph that is a node has
+        its wrapper as `wrapper`.
+        """
+        reference = next(iter(getattr(self._own.get(_CALL), "args", ())), None)
+        task = reference() if isinstance(reference, weakref.ref) else None
+        process = getattr(task, "proc", None)
+        node = next(iter(getattr(process, "steps", ())), process)
+        wrapper = getattr(node, "wrapper", None)
+        return self.node is not None and (node is None or runnable is node or runnable is wrapper)
 
     def show_in_updates(self, value: Any) -> None:
         """Make the `updates` stream show `value` as the chunk of the node.

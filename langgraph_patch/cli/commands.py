@@ -170,7 +170,8 @@ def show(options: Namespace) -> int:
                 output.print_json(values, whole=True)
             history = _history(saver, report, options.messages_key)
             shown.append(view.report_view(values, history, whole=options.all))
-    output.has_histories(counts, options)
+    if output.has_histories(counts, options) and not shown:
+        output.tell(options, "no run has written to this thread yet.")
     if not options.json:
         output.print_view(Group(*shown))
     return output.exit_code(counts, options)

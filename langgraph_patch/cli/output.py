@@ -269,8 +269,8 @@ class Counts:
                 self.paused_with_damage += bool(report.defects or report.patch)
                 self.oldest_pause = max(self.oldest_pause, (is_asking and report.age) or 0)
         if report:
-            # A history that is unreadable may have the key.
-            self.with_key += report.messages is not None or state == "unreadable"
+            # A history that is unreadable may have the key. A thread without a run has no history.
+            self.with_key += report.messages is not None or report.checkpoint_id is None
             if state == "damaged":
                 self.first_damaged = self.first_damaged or result.thread_id
 

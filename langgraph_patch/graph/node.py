@@ -279,8 +279,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         unwritten = {key: patch for key, patch in patches.items() if key not in writes}
         for _, patch in sorted(unwritten.items()):
             logger.debug("repaired the input of the node %r: %s", run.node, patch)
-        if writes:
-            output = NodeOutput(output.with_writes(writes))
+        output = NodeOutput(output.with_writes(writes, self, run))
         sent = {key: patch.messages for key, patch in unwritten.items()}
         before = {key: patch.before for key, patch in unwritten.items()}
         return output.with_stored(sent, before)

@@ -10,11 +10,12 @@ the history is valid. `wrapping.py` decides what is done around which node.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
+from itertools import count
 from types import FunctionType, NoneType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -30,6 +31,7 @@ from langgraph_patch._langgraph.graphs import Graph, Tools
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
 from langgraph_patch.graph.node import MODEL_INPUT, PatchedNode
+from langgraph_patch.graph.subgraph import as_graph
 from langgraph_patch.graph.wrapping import (
     CoveredNode,
     cover,
@@ -192,8 +194,21 @@ def with_patching(
     unpatched = dict.fromkeys(
         key for each in graphs for key in each.histories if key not in patched_keys
     )
-    logger.info("with_patching: %s", described(nodes, unpatched, record=record))
+    _log_once(described(nodes, unpatched, record=record))
     return cast("GraphT", patched)
+
+
+_LOGGED: dict[str, Iterator[int]] = {}
+"""The lines that were logged, at most 1,000, and how often each came."""
+
+
+def _log_once(line: str) -> None:
+    """Log which nodes are covered, once for each text: a server may make a graph for each run."""
+    if len(_LOGGED) >= 1_000:  # noqa: PLR2004 - said above
+        _LOGGED.clear()
+    # In one step each: graphs may be made in several threads.
+    if logger.isEnabledFor(logging.INFO) and next(_LOGGED.setdefault(line, count())) == 0:
+        logger.info("with_patching: %s", line)
 
 
 # --- patching --------------------------------------------------------------------------
@@ -236,7 +251,7 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
         elif node.tool_node is not None:
             runnable = replace_tool_node(runnable, partial(guarded_tool_node, context.once))
         elif not isinstance(runnable, RepairNode):
-            runnable = _patched_node(patched, name, context, prefix, unpatched)
+            runnable = as_graph(_patched_node(patched, name, context, prefix, unpatched))
         patched.replace_runnable(name, runnable)
     fan_out(patched, recorded)
     if repairers := [each for key, each in context.repairers.items() if key in graph.channels]:

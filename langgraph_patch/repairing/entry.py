@@ -34,7 +34,7 @@ from langgraph_patch.history.reading import Reading
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.repairing.turns import NAME, Abandoned, abandoned_turns, repair_with_turns
-from langgraph_patch.repairing.writing import new_messages, whole_write
+from langgraph_patch.repairing.writing import NodeOutput, new_messages, whole_write
 from langgraph_patch.state import get_value, history_after, messages_in, unknown_key_error
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -64,7 +64,8 @@ class RepairNode(GeneratorRunnable):
             if history and (repair := (yield from self._repair(repairer, history, run))):
                 repairs.append((repairer, repair))
         shown = self._graph.output_keys if self._graph else run.channels
-        return (yield from write_repairs(repairs, [], run, shown=shown)) or None
+        writes = yield from write_repairs(repairs, [], run, shown=shown)
+        return NodeOutput(None).with_writes(writes, self, run)
 
     def _repair(
         self, repairer: Repairer, history: list[BaseMessage], run: Run

@@ -25,6 +25,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, push_message
 from langgraph.types import Command, Overwrite, Send
 
 from langgraph_patch._langgraph.run import Run
+from langgraph_patch._langgraph.storage import is_delta_channel
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical, is_equal
 from langgraph_patch.history.messages import messages_or_none
@@ -111,18 +112,6 @@ class NodeOutput:
         new = [m for m in added if known.isdisjoint((id(m), m.id))]
         return any(m.id is not None or m not in read for m in new)  # or a copy without an id
 
-    def with_values(self, values: Mapping[str, Any]) -> Any:
-        """The output with other values of some keys, each in the part that wrote it first."""
-        left = dict(values)
-        updates: list[dict[str, Any]] = []
-        for update in self.updates or ():
-            kept = {k: v for k, v in update.items() if k not in values or k in left}
-            updates.append({**kept, **{key: left.pop(key) for key in kept if key in left}})
-        if not updates:
-            return left
-        updates[-1] |= left
-        return self._with_updates(updates)
-
     def with_stored(
         self,
         sent: Mapping[str, Sequence[BaseMessage]],
@@ -156,19 +145,29 @@ class NodeOutput:
                 update[key] = [*kept, *listed(update.get(key))]
         return self._with_updates(updates)
 
-    def with_writes(self, writes: Mapping[str, Any]) -> Any:
-        """The output, with what `whole_write` made for some of its keys.
+    def with_writes(self, writes: Mapping[str, Any], node: object, run: Run) -> Any:
+        """The output, with what `write_repairs` returned.
 
-        An `Overwrite` is added behind the output, so that `stream_mode="messages"` shows the node's
-        own messages; LangGraph discards what the output itself writes to the key. It replaces an
-        output that removes messages, since these may be new ones that the state does not have.
+        An `Overwrite` is written before the node returns, so clients see the output that they know
+        from any other run; LangGraph discards what the node itself writes to the key. Where it does
+        not, or where a function of the application calls the node, it is added behind the output.
+
+        Args:
+            writes: The value for each key. The node itself writes to all, or returned nothing.
+            node: The runnable of the node.
+            run: The run of the node.
         """
-        own = [message for key in writes for message in self.messages(key)]
-        if any(isinstance(message, RemoveMessage) for message in own) or not all(
-            isinstance(value, Overwrite) for value in writes.values()
-        ):
-            return self.with_values(writes)
-        return [*self._parts, Command(update=dict(writes))] if self._parts else dict(writes)
+        left, own = dict(writes), [*run.written, *self.writes]
+        for key, write in writes.items() if run.can_write_first and run.is_node(node) else ():
+            later = [value for name, value in own if name == key]
+            if isinstance(write, Overwrite) and _stays_after(run.channels[key], write.value, later):
+                run.write_first(key, [left.pop(key)])
+        if not (left and self._parts):
+            return left or self.value
+        if all(isinstance(value, Overwrite) for value in left.values()):
+            return [*self._parts, Command(update=left)]
+        updates = [{k: left.get(k, v) for k, v in each.items()} for each in self.updates or ()]
+        return self._with_updates(updates)
 
     def _changed(self, change: Callable[[str, Any], Any]) -> Any:
         """The output with other values of its keys; the same object if all stay as they are."""
@@ -303,8 +302,8 @@ def whole_write(channel: Any, patch: Patch, *own: Any) -> Any:
         return Overwrite(list(patch.messages))
     for form in (Overwrite, list):
         history = form(list(patch.messages))
-        if _value_after(channel, patch, [history]) == list(patch.messages):
-            value = _value_after(channel, patch, [history, *own])
+        if _value_after(channel, patch.before, [history]) == list(patch.messages):
+            value = _value_after(channel, patch.before, [history, *own])
             return None if value is None else form(value)
     return None
 
@@ -341,13 +340,21 @@ def first_writes(channel: Any, patch: Patch) -> list[list[BaseMessage]] | None:
         return None
 
 
-def _value_after(channel: Any, patch: Patch, writes: Sequence[Any]) -> Any:
-    """The value of a channel with the damaged history after these writes, one after the other.
+def _stays_after(channel: Any, value: Any, later: Sequence[Any]) -> bool:
+    """Whether later writes of a superstep change nothing behind an `Overwrite`.
+
+    LangGraph discards them. Before 1.2.7, it applied them when it read a `DeltaChannel` again.
+    """
+    return not is_delta_channel(channel) or _value_after(channel, value, later) == value
+
+
+def _value_after(channel: Any, before: Any, writes: Sequence[Any]) -> Any:
+    """The value of a channel after these writes to a value, one after the other.
 
     None if the channel does not accept them.
     """
     # The list is copied: a reducer of the application may extend it in place.
-    trial = channel.from_checkpoint(list(patch.before))
+    trial = channel.from_checkpoint(copy.copy(before))
     try:
         for write in writes:
             trial.update([write])

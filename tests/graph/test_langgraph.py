@@ -53,6 +53,7 @@ from langgraph_patch._langgraph.storage import ROOT_CHANNEL
 from langgraph_patch._sansio import IORequest, run_sync
 from langgraph_patch.errors import GraphError
 from langgraph_patch.graph.node import PatchedNode
+from langgraph_patch.graph.subgraph import as_graph
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 QUESTION: Any = {"messages": [HumanMessage("hi", id="h1")]}
@@ -107,6 +108,7 @@ READ: list[tuple[Any, Any, Any]] = [
     (lambda c: type(Run(c).loaded_checkpoint), str, type(None)),
     (lambda c: Run(c).namespace, "", ""),
     (lambda c: type(Run(c).thread), dict, type(None)),
+    (lambda c: Run(c).is_node(print), False, False),
 ]
 """What is read of a config; its value in a node, and outside of a graph."""
 
@@ -517,10 +519,10 @@ def test_options_of_nodes():
 
 
 def test_graph_that_returns():
-    """A compiled graph that is a node is found, also in a wrapper, if it returns the key."""
+    """A compiled graph that is a node is found, also with a wrapper, if it returns the key."""
     subgraph = build(nothing).compile()
     silent = StateGraph(State, output_schema=Note).add_node("n", nothing).add_edge(START, "n")
-    builder = build(subgraph, nothing, silent.compile(), PatchedNode(subgraph, {}, ()))
+    builder = build(subgraph, nothing, silent.compile(), as_graph(PatchedNode(subgraph, {}, ())))
     graph = graphs.Graph(builder)
     assert graph.runnables["node1"] is subgraph
     found = [graph.graph_that_returns(f"node{i}", "messages") for i in range(1, 6)]

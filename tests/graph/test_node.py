@@ -11,6 +11,7 @@ import asyncio
 import operator
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any
 
 import pytest
@@ -25,6 +26,7 @@ from typing_extensions import TypedDict
 from kit import (
     BARE,
     Agent,
+    DeltaChannel,
     DeltaState,
     PydanticState,
     RunNames,
@@ -41,10 +43,12 @@ from langgraph_patch import (
     validate_messages,
     with_patching,
 )
+from langgraph_patch._langgraph.run import Run
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.repairing.repairer import Repairer
+from langgraph_patch.repairing.writing import NodeOutput
 from langgraph_patch.state import messages_in, replace_values, values_in
 from langgraph_patch.testing import check_request
 from support.placeholder_texts import UNKNOWN
@@ -107,6 +111,11 @@ def new_only(left: list[Any], right: list[Any]) -> list[Any]:
     return [*left, *(m for m in right if m.id not in {old.id for old in left})]
 
 
+def appended(left: list[Any], writes: list[Any]) -> list[Any]:
+    """The reducer of a `DeltaChannel` that does not know a message again."""
+    return [*left, *chain.from_iterable(writes)]
+
+
 def history_with(reducer: Any) -> Any:
     """A state with a reducer."""
     key: Any = Annotated[list[AnyMessage], reducer] if reducer else list[AnyMessage]
@@ -120,6 +129,7 @@ REDUCERS: dict[str, Any] = {
     "new_only": history_with(new_only),
     "none": history_with(None),
     "in_place": history_with(operator.iadd),
+    "delta-appended": history_with(DeltaChannel(appended)),
 }
 """The state of each graph, by the name of its reducer."""
 
@@ -185,6 +195,23 @@ def test_a_model_node_under_every_reducer(name: str, beside: Any):
     said[said.index("ai: fine")] = "ai: yes?"
     assert lines(it.history) == [*turn, *said]
     assert not any(isinstance(m, RemoveMessage) for m in it.history)
+
+
+@pytest.mark.parametrize("name", [name for name in REDUCERS if name != "none"])
+@pytest.mark.parametrize("place", ["START", "model", "refused"])
+async def test_events_and_traces_show_messages(name: str, place: str):
+    """No `Overwrite`: the node returns what it returns in any other run, the patch node nothing."""
+    it = Agent(reducing(name), FINE)
+    history: list[Any] = DAMAGED if place != "refused" else [GO, AIMessage(""), HELLO]
+    stored, sent = (history, []) if place == "model" else (history[:2], history[2:])
+    it.graph.update_state(it.config, {"messages": stored}, as_node=START)
+    value: Any = {"messages": sent} if sent else None
+    found = patched(it, recover=False).graph.astream_events(value, it.config, version="v2")
+    ended = {e["name"]: e["data"].get("output") async for e in found if "end" in e["event"]}
+    assert ended.get("patch_tool_calls", "not run") == (None if place == "START" else "not run")
+    is_last = name == "delta-appended" and place != "START"  # for an old LangGraph
+    assert shown(ended["model"][0] if is_last else ended["model"]) == shown({"messages": [FINE]})
+    assert validate_messages(it.history) == []
 
 
 @dataclass(frozen=True)
@@ -443,3 +470,11 @@ def test_a_history_of_a_send_does_not_replace_the_stored_one():
     it.graph.update_state(it.config, {"messages": [GO, AIMessage("a"), HELLO]}, as_node="node1")
     it.run(Command(goto=Send("node1", {"messages": DAMAGED})))
     assert lines(it.history) == ["human: go", "ai: a", "human: hello", "ai: fine"]
+
+
+def test_a_repaired_history_takes_the_place_of_what_the_node_wrote():
+    """In its own part, if the history has no reducer; the other parts stay as they are."""
+    parts = [Command(update={"messages": [1]}), Command(update={"tone": "calm"}, goto="tools")]
+    first, last = NodeOutput(parts).with_writes({"messages": [0, 1]}, None, Run({}))
+    assert first.update == {"messages": [0, 1]}
+    assert (last.update, last.goto) == ({"tone": "calm"}, "tools")

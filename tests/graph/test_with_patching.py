@@ -6,6 +6,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Annotated, Any
 
@@ -256,6 +257,16 @@ def test_something_that_is_no_graph_to_patch(graph: Any, message: str):
     with pytest.raises(GraphError, match=message) as caught:
         with_patching(graph)
     assert isinstance(caught.value, PatchError)
+
+
+def test_a_graph_that_is_made_for_each_request(caplog: pytest.LogCaptureFixture):
+    """Its INFO line comes once, if it is shown at all, also from several threads."""
+    builder = StateGraph(State).add_node("of_each", lambda _: None).add_edge(START, "of_each")
+    with_patching(builder)
+    caplog.set_level("INFO", logger="langgraph_patch")
+    with ThreadPoolExecutor() as pool:
+        assert len([*pool.map(with_patching, [builder] * 20)]) == 20
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("made", [StateGraph.compile, lambda builder: builder])

@@ -235,6 +235,7 @@ async def test_the_command_line_over_a_server(aclient, client, cli, dev_server):
     assert [each["status"] for each in shown] == list(said)
     code, out, _ = cli("scan", dev_server, ids[0], "00000000-0000-0000-0000-000000000000")
     assert (code, "Thread with ID 00000000-" in out) == (3, True)
+    assert "no run has written" in cli("show", dev_server, (await Talk.begin(aclient)).id)[2]
     # A graph that is gone, and ids that the server refuses in its own ways.
     gone = Talk(aclient, (await aclient.threads.create(graph_id="gone"))["thread_id"], "gone")
     assert "Graph 'gone' not found" in (await gone.report(client)).reason
