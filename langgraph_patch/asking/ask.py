@@ -103,6 +103,8 @@ def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | Non
     """The output of a request that was not refused, and its guard: the loop of all three places."""
     while True:
         guard, sent = attempts.request.guard(), attempts.request.send()
+        if guard is not None:
+            guard.has_closed = attempts.has_closed
         try:
             output = yield sent if guard is None else guard.around(sent)
         except Exception as error:  # noqa: BLE001 - raised below, if it stays

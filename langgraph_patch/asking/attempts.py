@@ -71,6 +71,11 @@ class Attempts:
             self._take(self._accepted.form.of_next(request.histories()))
 
     @property
+    def has_closed(self) -> bool:
+        """Whether calls at the end were closed for the next form."""
+        return bool(self._closed_in)
+
+    @property
     def stored(self) -> Histories:
         """The histories as they are stored, or will be: the request may have another form."""
         repaired = {key: patch.messages for key, patch in self.patches.items()}

@@ -109,6 +109,8 @@ class TruncationGuard(BaseCallbackHandler):
         answered: Whether a model below the node gave an answer, or a part of one.
         answered_last: Whether one has, and none has failed since.
         answers: The texts of what they answered.
+        has_closed: Whether calls of the history were closed for this run of the node. No tool runs
+            then that no model has called in it: the node would run a call that it found closed.
         passed_on: Errors that someone nearer to the model has looked at.
     """
 
@@ -144,6 +146,7 @@ class TruncationGuard(BaseCallbackHandler):
         self._ran_tool = False
         self.answered = self.answered_last = False
         self.answers: list[str] = []
+        self.has_closed = self._has_called = False
         self._is_unusable = False  # whether the newest message of a model of the node is
         self._around: TruncationGuard | None = None
         self._token: Token[Any] | None = None
@@ -174,6 +177,7 @@ class TruncationGuard(BaseCallbackHandler):
     def learn(self, nearer: TruncationGuard) -> None:
         """Note what ran below a guard that was in charge: no callback has shown it to this one."""
         self._ran_tool |= nearer._ran_tool
+        self._has_called |= nearer._has_called
         self.answered |= nearer.answered
         self.answers += nearer.answers
         self._models |= nearer._models
@@ -184,6 +188,8 @@ class TruncationGuard(BaseCallbackHandler):
     def on_tool_start(self, *_: Any, **__: Any) -> None:
         """Note that a tool runs below the node."""
         self._ran_tool = True
+        if self.has_closed and not self._has_called:
+            raise RuntimeError("a tool would run a call that was closed for this request")
 
     def on_chain_start(self, *_: Any, run_id: UUID, metadata: Any = None, **__: Any) -> None:
         """Note what runs below the node."""
@@ -239,6 +245,7 @@ class TruncationGuard(BaseCallbackHandler):
         generations = response.generations[0] if response.generations else []
         self.answers += [each.text for each in generations[:1]]
         message = getattr(generations[0], "message", None) if generations else None
+        self._has_called |= bool(getattr(message, "tool_calls", None))
         if not isinstance(message, AIMessage):
             self._ended(run_id)
             return

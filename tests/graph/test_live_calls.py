@@ -7,6 +7,7 @@ asks again, and then does what the bare graph does where nothing is refused.
 
 from __future__ import annotations
 
+import asyncio
 from itertools import product
 from typing import Any
 
@@ -26,7 +27,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel
 
-from kit import StrictModel, calls, lines
+from kit import StrictModel, calls, lines, tool_of
 from langgraph_patch import with_patching
 from langgraph_patch.history.patch import patch_messages
 from langgraph_patch.repairing.writing import NodeOutput
@@ -252,6 +253,39 @@ def test_a_call_is_over_only_if_something_is_said_behind_it(way: str):
         return
     graph.invoke(history, THREAD)
     assert "safe" in lines(graph.get_state(THREAD).values["messages"])[-1]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_node_that_judges_and_pays_itself(*, asynchronous: bool):
+    """Its rule is for open calls: a call that was closed for its second run is not run by it."""
+    judge, paid = RefusingModel(rule=strict, script=[AIMessage("safe")]), list[int]()
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return READ
+
+    tool = tool_of(pay)
+
+    def executor(state: Any) -> Any:
+        judge.invoke([*state["messages"], HumanMessage("safe?")])
+        if any(c["args"]["amount"] > 1 for c in getattr(state["messages"][-1], "tool_calls", ())):
+            return {}
+        newest = next(m for m in reversed(state["messages"]) if isinstance(m, AIMessage))
+        return {
+            "messages": [tool.invoke({**call, "type": "tool_call"}) for call in newest.tool_calls]
+        }
+
+    model = StrictModel(script=[calls(("pay", {"amount": 5}))])
+    builder = StateGraph(MessagesState).add_node("act", executor).add_edge(START, "llm")
+    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
+    graph = with_patching(builder.add_edge("llm", "act").compile(checkpointer=InMemorySaver()))
+    history = {"messages": [HumanMessage("pay 5")]}
+    with pytest.raises(RefusedError, match="tool_use"):
+        asyncio.run(graph.ainvoke(history, THREAD)) if asynchronous else graph.invoke(
+            history, THREAD
+        )
+    assert paid == []
 
 
 def test_a_judge_that_is_not_asked_has_not_judged():
