@@ -83,6 +83,11 @@ class PairedCall:
         return self.real is None and (self.stated is None or self.look_again is not None)
 
     @property
+    def has_own_id(self) -> bool:
+        """Whether no other call of its message has its id."""
+        return sum(each.call.id == self.call.id for each in self.calling.calls) == 1
+
+    @property
     def label(self) -> str:
         """The tool that the call names; `""` if it names none."""
         return self.call.name

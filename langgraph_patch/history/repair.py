@@ -87,7 +87,8 @@ def _finding_to_write(paired: PairedCall, evidence: Evidence) -> Finding | None:
     found = evidence.get(paired.call.key)
     if found is not None and found.result is not None and is_placeholder(found.result):
         found = None
-    if paired.stays_open and (found is None or found.result is None):
+    is_recorded = found is not None and found.result is not None
+    if paired.stays_open and not (is_recorded and paired.has_own_id):
         return None  # only a recorded result ends a call that may be alive
     if paired.stated is None:
         return found or Finding()

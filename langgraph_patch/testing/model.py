@@ -90,7 +90,7 @@ def check_request(messages: Sequence[BaseMessage]) -> None:
         langgraph_patch.testing.model.RefusedError: calls ['c1'] have no result right after them
     """
     waiting, is_empty = list[str](), False
-    for message in messages:
+    for place, message in enumerate(messages):
         is_legacy = message.type == "function" and waiting == [""]
         if isinstance(message, ToolMessage) or is_legacy:
             call_id = getattr(message, "tool_call_id", "")
@@ -104,7 +104,9 @@ def check_request(messages: Sequence[BaseMessage]) -> None:
             raise RefusedError(f"role {message.type!r} is not accepted")
         if isinstance(message, AIMessage):
             if message.invalid_tool_calls:
-                status = 400 if message is messages[-1] else None
+                # `create_agent` sends a result for such a call itself.
+                is_end = all(isinstance(each, ToolMessage) for each in messages[place + 1 :])
+                status = 400 if is_end else None
                 raise RefusedError("a call with malformed arguments", status)
             waiting += _ids_of(message)
             is_empty = is_empty or not (waiting or message.text.strip())

@@ -3,13 +3,14 @@
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, ToolMessage
 
 from kit import StrictModel
 from langgraph_patch import patch_messages, with_patching
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
 from langgraph_patch.history.findings import Finding
 from langgraph_patch.history.patch import changes_history, read_if_damaged
+from langgraph_patch.history.reading import read_history
 from langgraph_patch.history.repair import patch_reading
 from support.histories import (
     H,
@@ -106,3 +107,14 @@ def test_a_dropped_result_is_told_under_its_name():
     history = [calls, *results, H("z"), late, ai(("handoff", "c1")), result("c", name="handoff")]
     [dropped] = patch_messages(history).changes
     assert (dropped.before, dropped.name) == (late, "handoff")
+
+
+@pytest.mark.parametrize("ids", [["c1", "c2"], ["c1", "c1"]])
+def test_a_recorded_result_ends_a_call_at_the_end_if_the_id_is_its_own(ids: list[str]):
+    """A model would read the one result of two calls with its id as that of the other call."""
+    made = [{"name": f"t{n}", "args": {}, "id": each} for n, each in enumerate(ids)]
+    history = [AIMessage("", id="a", tool_calls=made)]
+    recorded = {(0, 1): Finding(result=ToolMessage("sent", tool_call_id=ids[1], name="t1"))}
+    patch = patch_reading(read_history(history, leaves_open=True), evidence=recorded)
+    is_own = ids[0] != ids[1]
+    assert [m.text for m in patch.messages[1:]] == (["sent"] if is_own else [])
