@@ -100,6 +100,10 @@ Of a recovered result, which is no placeholder:
 
 - `not_kept`: the names of effects of its call that were not restored.
 - `cause`: `"reconciled"` if the application's own lookup settled the call.
+
+Of a message that tells several results of its call:
+
+- `results`: for each the id of its message, and digests of what it has said.
 """
 
 

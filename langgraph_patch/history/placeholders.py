@@ -73,10 +73,11 @@ def is_placeholder(message: BaseMessage) -> bool:
         >>> [is_placeholder(m) for m in patch_messages(history).messages]
         [False, True, False]
     """
-    return isinstance(message, ToolMessage) and _marker_of(message).get("cause") in CAUSES
+    return isinstance(message, ToolMessage) and marker_of(message).get("cause") in CAUSES
 
 
-def _marker_of(message: BaseMessage) -> Mapping[str, Any]:
+def marker_of(message: BaseMessage) -> Mapping[str, Any]:
+    """The marker of this package; an empty one if the message has none."""
     marker = message.additional_kwargs.get(PLACEHOLDER_KEY)
     return marker if isinstance(marker, dict) else {}
 
@@ -86,7 +87,7 @@ def look_again_from(message: BaseMessage) -> str | None:
 
     None if it does not search; `""` for the newest checkpoint.
     """
-    mark = _marker_of(message).get("look_again") if is_placeholder(message) else None
+    mark = marker_of(message).get("look_again") if is_placeholder(message) else None
     return mark if isinstance(mark, str) else "" if mark is True else None
 
 
@@ -98,7 +99,7 @@ def is_better(finding: Finding, stored: ToolMessage, *, looked_again: bool) -> b
     """
     if not is_placeholder(stored):
         return finding.result is not None
-    marker = _marker_of(stored)
+    marker = marker_of(stored)
     count = marker.get("inner")
     return (
         finding.result is not None
@@ -110,7 +111,7 @@ def is_better(finding: Finding, stored: ToolMessage, *, looked_again: bool) -> b
 
 def was_ended(stored: ToolMessage | None) -> bool:
     """Whether a repair that wrote a placeholder ended the pause in which its call waited."""
-    return stored is not None and _marker_of(stored).get("ended") is True
+    return stored is not None and marker_of(stored).get("ended") is True
 
 
 def states_nothing(finding: Finding) -> bool:
@@ -120,11 +121,12 @@ def states_nothing(finding: Finding) -> bool:
 
 def without_look_again(stored: ToolMessage) -> ToolMessage:
     """A placeholder of this package that asks for no other search."""
-    marker = {key: value for key, value in _marker_of(stored).items() if key != "look_again"}
+    marker = {key: value for key, value in marker_of(stored).items() if key != "look_again"}
     return marked(stored, marker)
 
 
 def marked(message: ToolMessage, marker: Mapping[str, Any], **update: Any) -> ToolMessage:
+    """A copy of a message with this marker, and with other values of some fields."""
     extra = {**message.additional_kwargs, PLACEHOLDER_KEY: dict(marker)}
     return message.model_copy(update={**update, "additional_kwargs": extra})
 
@@ -204,5 +206,5 @@ def is_searched(message: BaseMessage) -> bool:
     # `isinstance` of a message takes longer than its `type`.
     if message.type != "tool" or not is_synthetic(message, human_follows=True):
         return False
-    is_known = is_placeholder(message) and _marker_of(message)["cause"] != "unknown"
+    is_known = is_placeholder(message) and marker_of(message)["cause"] != "unknown"
     return not is_known or look_again_from(message) is not None

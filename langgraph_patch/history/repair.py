@@ -1,8 +1,9 @@
 """Write the repaired history: one pass over a history that has been read.
 
-Each message that calls tools is written with its results after it: the stored answer, else a
-recorded result, else a placeholder. A message that only holds results is left out where it was
-stored, and every other message is copied. There is a `Change` for every difference.
+Each message that calls tools is written with its results after it: the stored answer, together with
+others that differ from it; else a recorded result, else a placeholder. A message that only holds
+results is left out where it was stored, and every other message is copied. There is a `Change` for
+every difference.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from langgraph_patch.history.calls import Call, write_calls
 from langgraph_patch.history.changes import Change, ChangeKind, DefectKind, Patch
 from langgraph_patch.history.fields import UNKNOWN_TOOL, digest_of, is_refused_by_all
 from langgraph_patch.history.findings import Cause, DanglingCall, Evidence, Finding
+from langgraph_patch.history.joining import joined
 from langgraph_patch.history.pairing import CallingMessage, PairedCall
 from langgraph_patch.history.placeholders import (
     Placeholder,
@@ -210,6 +212,7 @@ class _Repair:
         own_ids: The ids of the results that the repair wrote anew.
         salts: How many ids were derived from each call, or from equal ones.
         written: The calls as they are written, where they get an id or a name.
+        joined: For results that are told in a message with others, that message.
     """
 
     reading: Reading
@@ -220,6 +223,7 @@ class _Repair:
     own_ids: set[str] = field(default_factory=set)
     salts: Counter[Hashable] = field(default_factory=Counter)
     written: dict[PairedCall, Call] = field(default_factory=dict)
+    joined: dict[Result, BaseMessage] = field(default_factory=dict)
 
     def write(self, index: int, stored: BaseMessage) -> None:
         """Write one message of the history, with the results of its calls."""
@@ -277,18 +281,22 @@ class _Repair:
         """The stored answer of a call."""
         before: BaseMessage = self.reading.messages[answer.index]
         is_in_place = paired.calling.has_in_place(answer)
-        is_read = isinstance(before, ToolMessage) or _is_of_raw_call(before, paired)
-        message = answer.message if is_refused_by_all(before) else before
-        if is_read and is_in_place:
+        told = joined(answer.message, [other.message for other in paired.others])
+        is_raw = is_in_place and _is_of_raw_call(before, paired)
+        if told is answer.message and (is_raw or isinstance(before, ToolMessage)):
+            message = told if is_refused_by_all(before) else before
             self.messages.append(message)
-        elif isinstance(before, ToolMessage):
-            self.messages.append(message)
-            self._add("moved", "misplaced", paired, before, message, index=answer.index)
-        else:
-            own = as_result_of(self._call(paired), answer.message)
-            own = own if own.id else own.model_copy(update={"id": self._own_id("result", paired)})
-            self.messages.append(own)
+            if not is_in_place:
+                self._add("moved", "misplaced", paired, before, message, index=answer.index)
+            return
+        own = as_result_of(self._call(paired), told)
+        own = own if own.id else own.model_copy(update={"id": self._own_id("result", paired)})
+        self.messages.append(own)
+        if told is answer.message:
             self._add("converted", "wrong_role", paired, before, own, index=answer.index)
+        else:
+            self._add("joined", "duplicate", paired, before, own, index=answer.index)
+            self.joined |= dict.fromkeys(paired.others, own)
 
     def _write_new(self, paired: PairedCall, finding: Finding) -> None:
         """The recorded result of a call, else a placeholder."""
@@ -361,9 +369,9 @@ class _Repair:
         if result.call_id in self.reading.call_ids:
             defect = "superseded" if result.is_placeholder else "duplicate"
         index, call_id = result.index, result.call_id or ""
-        before = self.reading.messages[index]
-        change = Change("dropped", defect, index, call_id, result.name, None, before, None)
-        self.changes.append(change)
+        before, after = self.reading.messages[index], self.joined.get(result)
+        kind: ChangeKind = "dropped" if after is None else "joined"
+        self.changes.append(Change(kind, defect, index, call_id, result.name, None, before, after))
 
     def _add(
         self,

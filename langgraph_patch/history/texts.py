@@ -86,6 +86,17 @@ def default_text(call: DanglingCall, *, human_follows: bool) -> str:
     return text + _fit(texts["inner"], "; ".join(call.inner), MAX_TEXT - len(text))
 
 
+LINES_BETWEEN: tuple[str, ...] = tuple(
+    texts[key] for texts in _TEXTS.values() for key in ("between results", "results left out")
+)
+"""The lines of this package in a message with several results, in each language."""
+
+
+def line_between(*, are_left_out: bool = False) -> str:
+    """The line between two results of one call; or the one that says that others are left out."""
+    return _TEXTS[_language]["results left out" if are_left_out else "between results"]
+
+
 def not_kept_text(not_kept: Sequence[str], *, may_be_kept: bool = False) -> str:
     """The sentence before a recovered result that names its effects that were not kept.
 

@@ -140,8 +140,8 @@ class Judge:
                     for label in filter(None, labels):
                         self._add("false", f"{kind}: {label}", call, text, at)
                 # What a search in a disturbed run did not find may stay unknown.
-                own = [n for n in self._executions(call) if n < before and self._is_certain(n, at)]
-                if own and not _receipts(text) and self._is_calm(first[call, text]):
+                own = {n for n in self._executions(call) if n < before and self._is_certain(n, at)}
+                if own - _receipts(text) and self._is_calm(first[call, text]):
                     self._add("lost", f"read instead: {kind}", call, text, at)
 
     def _judge_presence(self):

@@ -38,6 +38,15 @@ STARTED = (
 )
 NO_NAME = "Tool call {} with id {} was not run: it names no tool."
 
+ANOTHER = "Another recorded result of the same call:"
+LEFT_OUT = "More results of the same call are recorded. They are left out here."
+
+
+def both(*texts: str) -> str:
+    """The text of a message that tells several results of its call."""
+    return f"\n{ANOTHER}\n".join(texts)
+
+
 # Texts of deepagents' middleware.
 
 DEEPAGENTS_CANCELLED = (
