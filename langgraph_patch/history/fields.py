@@ -93,8 +93,6 @@ Of a placeholder:
 - `look_again`: The checkpoint from which the next turn searches once more, if it does: a task may
   still have been running. True for the newest one.
 - `inner`: how many results of calls inside the call it lists, if any.
-- `ended`: True if a repair ended the pause in which the call waited: so the text stays, whatever
-  message follows.
 
 Of a recovered result, which is no placeholder:
 

@@ -109,11 +109,6 @@ def is_better(finding: Finding, stored: ToolMessage, *, looked_again: bool) -> b
     )
 
 
-def was_ended(stored: ToolMessage | None) -> bool:
-    """Whether a repair that wrote a placeholder ended the pause in which its call waited."""
-    return stored is not None and marker_of(stored).get("ended") is True
-
-
 def states_nothing(finding: Finding) -> bool:
     """Whether a finding names neither a result, nor a cause, nor results inside the call."""
     return finding.result is None and finding.cause == "unknown" and not finding.inner

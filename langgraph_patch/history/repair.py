@@ -29,7 +29,6 @@ from langgraph_patch.history.placeholders import (
     is_placeholder,
     marked,
     states_nothing,
-    was_ended,
     without_look_again,
 )
 from langgraph_patch.history.reading import Reading
@@ -102,7 +101,7 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
     if not call.name:
         cause, detail = "malformed", "no_name"
     elif call.raw_args is not None and call.source == "stopped":
-        cause, detail = "malformed", None
+        cause, detail = "malformed", "stopped"
     elif call.raw_args is not None and cause == "unknown":
         # LangGraph runs the calls in `tool_calls`. Incomplete arguments there are those of a
         # stored chunk, which LangChain completed: the call may have run.
@@ -127,19 +126,15 @@ def _placeholder(
     call: DanglingCall,
     placeholder: Placeholder | None,
     *,
-    human_follows: bool,
     look_again: bool | str,
-    ended: bool,
 ) -> ToolMessage:
     """The placeholder for `call`; its id is set later.
 
     Args:
         call: The call without a result.
         placeholder: The application's own content. None: the default text of the cause.
-        human_follows: Whether a human message comes before the next message of the model.
         look_again: Whether the next turn searches once more, or the id of the checkpoint from
             which it does.
-        ended: Whether a repair ended the pause in which the call waited.
 
     Raises:
         OptionError: If the application's callable returns neither a str nor a `ToolMessage`.
@@ -151,11 +146,9 @@ def _placeholder(
         marker["inner"] = len(call.inner)
     if look_again:
         marker["look_again"] = look_again
-    if ended:
-        marker["ended"] = True
     content = _own_content(call, placeholder)
     if content is None:
-        content = default_text(call, human_follows=human_follows and not ended)
+        content = default_text(call)
     call_id = call.tool_call_id
     if isinstance(content, str):
         content = ToolMessage(content, name=call.name or None, status="error", tool_call_id=call_id)
@@ -314,18 +307,15 @@ class _Repair:
             # Another search found no more than it states.
             message = without_look_again(paired.stated)
         else:
-            human_follows = paired.calling.human_follows
-            ended = (finding.is_ended and not human_follows) or was_ended(paired.stated)
-            if ended and finding.detail == "paused":  # as it was when the repair looked
+            is_over = paired.calling.human_follows or paired.stated is not None
+            if is_over and finding.detail == "paused":  # as it was before the message, or repair
                 finding = replace(finding, detail=None)
             call = _dangling_call(paired, finding)
             cause = call.cause
             message = _placeholder(
                 call,
                 self.placeholder,
-                human_follows=human_follows,
                 look_again=cause != "malformed" and finding.look_again,
-                ended=ended,
             )
             own_id = self._own_id("placeholder", paired, before)
             message = message.model_copy(update={"id": own_id})

@@ -1,7 +1,7 @@
 """The texts that state what is known of a call without a result.
 
-They stand in `texts.toml`. A text speaks of the record. Only a recorded result or error allows a
-sentence about what the tool did.
+They stand in `texts.toml`. A text speaks of the record, which may lag behind the world: LangGraph
+does not wait until an answer is written. "Was not run" is said of a call that nothing can run.
 """
 
 from __future__ import annotations
@@ -62,17 +62,11 @@ def set_language(language: Language) -> None:
     _language = language
 
 
-def default_text(call: DanglingCall, *, human_follows: bool) -> str:
-    """The default text of a placeholder, at most `MAX_TEXT` characters long.
-
-    Args:
-        call: The call without a result.
-        human_follows: Whether a human message comes before the next message of the model.
-    """
+def default_text(call: DanglingCall) -> str:
+    """The default text of a placeholder, at most `MAX_TEXT` characters long."""
     texts = _TEXTS[_language]
-    cause, detail = call.cause, f"{call.cause}, {call.detail}"
-    keys = (f"{detail}, human follows", f"{cause}, human follows") if human_follows else ()
-    key = next(key for key in (*keys, detail, cause) if key in texts)
+    detail = f"{call.cause}, {call.detail}"
+    key = detail if detail in texts else call.cause
     names = {
         "name": one_line(cut(call.name or _NONE, _MAX_NAME)),
         "id": one_line(cut(call.tool_call_id or _NONE, _MAX_NAME)),

@@ -229,11 +229,7 @@ def plan_repair(base: StoredHistory, messages: list[BaseMessage], repairer: Repa
         )
     # The repair ends the pause that was found.
     evidence = {
-        key: replace(
-            finding,
-            detail=None if finding.detail == "paused" else finding.detail,
-            is_ended=finding.detail in ("paused", "approval"),
-        )
+        key: replace(finding, detail=None) if finding.detail == "paused" else finding
         for key, finding in recovery.evidence.items()
     }
     recovery = replace(recovery, evidence=evidence)
