@@ -94,6 +94,10 @@ Of a placeholder:
   still have been running. True for the newest one.
 - `inner`: how many results of calls inside the call it lists, if any.
 
+Of what a client may have invented:
+
+- `look_again`: as above; False once it was searched for.
+
 Of a recovered result, which is no placeholder:
 
 - `not_kept`: the names of effects of its call that were not restored.

@@ -37,7 +37,7 @@ from typing import TypeAlias, TypeVar
 from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch.history.calls import Call, is_complete
-from langgraph_patch.history.placeholders import is_client_fake, is_placeholder
+from langgraph_patch.history.placeholders import is_invented, is_placeholder
 from langgraph_patch.history.results import Result
 
 # --- what is paired -----------------------------------------------------------------------
@@ -70,7 +70,7 @@ class PairedCall:
     def stated(self) -> ToolMessage | None:
         """The placeholder, if it stays unless more is known: not what a client invented."""
         stored = self.placeholder
-        return None if stored is None or is_client_fake(stored.message) else stored.message
+        return None if stored is None or is_invented(stored.message) else stored.message
 
     def take(self, stored: Result) -> None:
         """Pair the call with a result or a placeholder."""

@@ -25,11 +25,11 @@ from langgraph_patch.history.joining import joined
 from langgraph_patch.history.pairing import CallingMessage, PairedCall
 from langgraph_patch.history.placeholders import (
     Placeholder,
+    after_search,
     is_better,
     is_placeholder,
     marked,
     states_nothing,
-    without_look_again,
 )
 from langgraph_patch.history.reading import Reading
 from langgraph_patch.history.results import Result, as_result_of
@@ -90,6 +90,8 @@ def _finding_to_write(paired: PairedCall, evidence: Evidence) -> Finding | None:
         found = None
     if paired.stated is None:
         return found or Finding()
+    if found and found.result and found.result.content == paired.stated.content:
+        found = replace(found, result=None)  # it is recorded that a tool returned this text
     looked_again = paired.look_again is not None
     return found if found and is_better(found, paired.stated, looked_again=looked_again) else None
 
@@ -303,9 +305,11 @@ class _Repair:
                 own_id = self._own_id("result", paired, before)
                 message = message.model_copy(update={"id": own_id})
             self.own_ids.add(str(message.id))
-        elif paired.stated is not None and states_nothing(finding):
-            # Another search found no more than it states.
-            message = without_look_again(paired.stated)
+        elif paired.stated is not None and (
+            states_nothing(finding) or not is_placeholder(paired.stated)
+        ):
+            # The search found no more than it states, or nothing that replaces it.
+            message = after_search(paired.stated, finding)
         else:
             is_over = paired.calling.human_follows or paired.stated is not None
             if is_over and finding.detail == "paused":  # as it was before the message, or repair

@@ -44,7 +44,7 @@ def both(*texts: str) -> str:
     return f"\n{ANOTHER}\n".join(texts)
 
 
-# Texts of deepagents' middleware.
+# Texts of deepagents' middleware, and of langgraph-checkpoint-aws 1.0.5 to 1.1.0.
 
 DEEPAGENTS_CANCELLED = (
     "Tool call {} with id {} was cancelled - another message came in before it could be completed."
@@ -56,3 +56,4 @@ DEEPAGENTS_INCOMPLETE = (
     "Tool call {} with id {} did not complete - no result was recorded. "
     "It may have been cancelled or interrupted."
 )
+AWS = "Tool call '{}' with id '{}' was interrupted before completion."
