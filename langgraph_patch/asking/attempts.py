@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
+
+from langchain_core.messages import BaseMessage
 
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.asking.guard import TruncationGuard
@@ -28,6 +31,7 @@ from langgraph_patch.asking.request import (
 from langgraph_patch.errors import note
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.forms.order import Form
+from langgraph_patch.history.patch import validate_messages
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -104,7 +108,7 @@ class Attempts:
             while form is None or any(_are_same(form.histories, each) for each in self._sent):
                 form = self._forms.send((yield from self._closed(guard)) if form is None else None)
         except StopIteration as end:
-            return self._refused_again(end.value)
+            return self._refused_again(end.value, [] if guard is None else guard.sent)
         self._take(form)
         self.request.drop_writes()
         return None
@@ -153,15 +157,24 @@ class Attempts:
         logger.warning(_MISLED.format(self._changes, end), exc_info=error)
         return self._errors[0]
 
-    def _refused_again(self, hint: str | None) -> BaseException:
-        """The first error, if no form is left: all of them were refused."""
-        notes = [] if hint is None else [hint]
+    def _refused_again(
+        self, hint: str | None, sent: Sequence[Sequence[BaseMessage]]
+    ) -> BaseException:
+        """The first error, if no form is left: all of them were refused.
+
+        Args:
+            hint: What the refusal says to do. None if nothing is known.
+            sent: What was sent: a node may shorten its history.
+        """
+        defects = chain.from_iterable(map(validate_messages, sent))
+        told = [_SHORTENED] if any(each.defect == "orphan" for each in defects) else []
         if self._changes:
-            thread_id = self.first.run.thread_id
-            notes.insert(0, _AGAIN.format(thread_id, self._changes[:_MAX_NOTE]))
+            told.insert(0, _AGAIN.format(self.first.run.thread_id, self._changes[:_MAX_NOTE]))
+        notes = told if hint is None else [*told, hint]
+        if self._changes:
             kept = self._refused._replace(notes=notes)
             self.first.run.kept.setdefault(Attempts, []).append(kept)
-            logger.warning("%s", notes[0])
+            logger.warning("%s", " ".join(told))
         return self._given_up(notes)
 
     def _given_up(self, notes: Sequence[str]) -> BaseException:
@@ -204,8 +217,12 @@ _MISLED = (
     "patch_model: then its request alone is repeated"
 )
 _AGAIN = (
-    "the provider refused the history of thread {!r}, and again after this repair: {}. Each next "
-    "turn will be refused, unless the history or the request is changed."
+    "the provider refused the history of thread {!r}, and again after this repair: {}. The next "
+    "turn may be refused, too, unless the history or the request is changed."
+)
+_SHORTENED = (
+    "What was sent has a result without its call: the node shortens its history. Call the model "
+    "through patch_model, which repairs what is sent."
 )
 _ASKED_AGAIN = "asked the model of thread %r again, because its provider refused the history: %s"
 _ASKED_AT_ONCE = "asked the model of thread %r in the form that it accepted before: %s"

@@ -351,6 +351,12 @@ class TruncationGuard(BaseCallbackHandler):
         return [(asked.model, asked.options) for asked in self._asked.values()]
 
     @property
+    def sent(self) -> list[list[BaseMessage]]:
+        """The histories with which models were asked below the node, as far as callbacks show."""
+        asked = chain.from_iterable(each.messages for each in self._asked.values())
+        return [read for read in chain.from_iterable(asked) if isinstance(read, list)]
+
+    @property
     def has_asked(self) -> bool:
         """Whether a model was asked below the node."""
         return bool(self._models)
@@ -358,8 +364,7 @@ class TruncationGuard(BaseCallbackHandler):
     def may_have_sent(self, messages: Iterable[BaseMessage]) -> bool:
         """Whether a model was asked with one of these; also if no callback shows what it read."""
         marks = set[object]().union(*map(_marks_of, messages))
-        asked = chain.from_iterable(each.messages for each in self._asked.values())
-        sent = [m for read in chain.from_iterable(asked) if isinstance(read, list) for m in read]
+        sent = chain.from_iterable(self.sent)
         return not self._asked or not all(map(marks.isdisjoint, map(_marks_of, sent)))
 
     def _is_nested(self, metadata: Mapping[str, Any] | None) -> bool:
