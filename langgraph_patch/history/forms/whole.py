@@ -150,7 +150,8 @@ def _with_content(message: BaseMessage, content: Any) -> BaseMessage:
 def as_one(messages: Sequence[BaseMessage], between: str = "\n") -> BaseMessage:
     """Messages of one role as one, with the id of the first.
 
-    Where their names differ, it has none, and each part says whose it is.
+    Where their names differ, it has none, and each part says whose it is: its other lines are
+    indented, so that no line of a text looks like the beginning of another part.
 
     Args:
         messages: The messages; they are not changed.
@@ -163,13 +164,25 @@ def as_one(messages: Sequence[BaseMessage], between: str = "\n") -> BaseMessage:
         if len(names) > 1:
             speaker = re.sub(r"[\s\[\]]+", " ", message.name or "").strip() or "no name"
             first = own.pop(0) if own and isinstance(own[0], str) else ""
-            own.insert(0, f"[{speaker}]: {first}")
+            own = [f"[{speaker}]: {_indented(first)}", *map(_indented_block, own)]
         content += own
     whole: Any = [Block.of_text(each).stored if isinstance(each, str) else each for each in content]
     if all(isinstance(message.content, str) for message in messages):
         whole = between.join(content)
     name = None if len(names) > 1 else messages[0].name
     return messages[0].model_copy(update={"content": whole, "name": name})
+
+
+def _indented(text: str) -> str:
+    return "\n  ".join(text.splitlines())
+
+
+def _indented_block(part: Any) -> Any:
+    text = part.get("text") if isinstance(part, dict) else part
+    if not isinstance(text, str):
+        return part
+    text = _indented(f"  {text}" if text.lstrip().startswith("[") else text)
+    return {**part, "text": text} if isinstance(part, dict) else text
 
 
 # --- what a message says ----------------------------------------------------------------------
