@@ -484,6 +484,6 @@ def maybe_written(
     except Stopped:
         raise
     except BaseException as error:
-        if not (saver and store_of(saver).is_undone(error)):
+        if not (saver and store_of(saver).is_undone(saver, error)):
             error.add_note(f"{WRITTEN}{address.thread_id!r}")
         raise
