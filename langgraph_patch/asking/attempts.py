@@ -16,8 +16,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from langchain_core.messages import BaseMessage
-
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.asking.refusal import refusal_text
@@ -108,7 +106,7 @@ class Attempts:
             while form is None or any(_are_same(form.histories, each) for each in self._sent):
                 form = self._forms.send((yield from self._closed(guard)) if form is None else None)
         except StopIteration as end:
-            return self._refused_again(end.value, [] if guard is None else guard.sent)
+            return self._refused_again(end.value, guard)
         self._take(form)
         self.request.drop_writes()
         return None
@@ -157,24 +155,18 @@ class Attempts:
         logger.warning(_MISLED.format(self._changes, end), exc_info=error)
         return self._errors[0]
 
-    def _refused_again(
-        self, hint: str | None, sent: Sequence[Sequence[BaseMessage]]
-    ) -> BaseException:
-        """The first error, if no form is left: all of them were refused.
-
-        Args:
-            hint: What the refusal says to do. None if nothing is known.
-            sent: What was sent: a node may shorten its history.
-        """
-        defects = chain.from_iterable(map(validate_messages, sent))
-        told = [_SHORTENED] if any(each.defect == "orphan" for each in defects) else []
+    def _refused_again(self, hint: str | None, guard: TruncationGuard | None) -> BaseException:
+        """The first error, if no form is left: all of them were refused."""
+        notes = [] if hint is None else [hint]
+        defects = chain.from_iterable(map(validate_messages, guard.sent if guard else ()))
+        if any(each.defect == "orphan" for each in defects):
+            notes.insert(0, _SHORTENED)
         if self._changes:
-            told.insert(0, _AGAIN.format(self.first.run.thread_id, self._changes[:_MAX_NOTE]))
-        notes = told if hint is None else [*told, hint]
-        if self._changes:
+            thread_id = self.first.run.thread_id
+            notes.insert(0, _AGAIN.format(thread_id, self._changes[:_MAX_NOTE]))
             kept = self._refused._replace(notes=notes)
             self.first.run.kept.setdefault(Attempts, []).append(kept)
-            logger.warning("%s", " ".join(told))
+            logger.warning("%s", " ".join(notes))
         return self._given_up(notes)
 
     def _given_up(self, notes: Sequence[str]) -> BaseException:

@@ -103,17 +103,18 @@ class CallingMessage:
         index: Its index in the history.
         message: The message.
         after: The index of the last message before it that holds more than results.
+        is_over: Whether no pause of its calls is open: a human message comes before the next
+            message of a model, or the repair ends it.
         calls: Its calls.
         end: The first index after the message that does not hold one of its results.
-        human_follows: Whether a human message comes before the next message of a model.
     """
 
     index: int
     message: AIMessage
     after: int = -1
+    is_over: bool = False
     calls: list[PairedCall] = field(default_factory=list)
     end: int = 0
-    human_follows: bool = False
 
     @property
     def is_rewritten(self) -> bool:

@@ -100,6 +100,8 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
     """The call with its cause: what is certain of the call itself, else that of the finding."""
     call = paired.call
     cause, error, detail = finding.cause, finding.error, finding.detail
+    if detail == "paused" and (paired.calling.is_over or paired.stated is not None):
+        detail = None  # as it was before a message, or before the first repair
     if not call.name:
         cause, detail = "malformed", "no_name"
     elif call.raw_args is not None and call.source == "stopped":
@@ -311,9 +313,6 @@ class _Repair:
             # The search found no more than it states, or nothing that replaces it.
             message = after_search(paired.stated, finding)
         else:
-            is_over = paired.calling.human_follows or paired.stated is not None
-            if is_over and finding.detail == "paused":  # as it was before the message, or repair
-                finding = replace(finding, detail=None)
             call = _dangling_call(paired, finding)
             cause = call.cause
             message = _placeholder(

@@ -80,15 +80,14 @@ def default_text(call: DanglingCall) -> str:
     return text + _fit(texts["inner"], "; ".join(call.inner), MAX_TEXT - len(text))
 
 
-LINES_BETWEEN: tuple[str, ...] = tuple(
-    texts[key] for texts in _TEXTS.values() for key in ("between results", "results left out")
-)
-"""The lines of this package in a message with several results, in each language."""
+_BETWEEN = ("between results", "between results, left out")
+LINES_BETWEEN: Sequence[str] = [texts[key] for texts in _TEXTS.values() for key in _BETWEEN]
+"""The lines between two results of one call, in each language."""
 
 
 def line_between(*, are_left_out: bool = False) -> str:
-    """The line between two results of one call; or the one that says that others are left out."""
-    return _TEXTS[_language]["results left out" if are_left_out else "between results"]
+    """The line between two results of one call, with others between them if some are left out."""
+    return _TEXTS[_language][_BETWEEN[are_left_out]]
 
 
 def not_kept_text(not_kept: Sequence[str], *, may_be_kept: bool = False) -> str:

@@ -39,10 +39,6 @@ TEXTS = {
     "equal texts": ([r("a"), r(" a\n", 2), r([TEXT], 3)], "a"),
     "equal JSON": ([r('{"a": [1], "b": 2}'), r('{"b":2,"a":[1]}', 2)], '{"a": [1], "b": 2}'),
     "true and 1, 1 and 1.0": ([r("1"), r("true", 2), r("1.0", 3)], both("1", "true", "1.0")),
-    "a key that is there twice": (
-        [r('{"a":2}'), r('{"a":1,"a":2}', 2)],
-        both('{"a":2}', '{"a":1,"a":2}'),
-    ),
     "no object and no list": ([r("{}"), r("[]", 2)], both("{}", "[]")),
     "JSON that is too deep": ([r("[" * 9_999), r("[", 2)], both("[" * 9_999, "[")),
     "blank ones": ([r(""), r(" ", 2), r("a", 3), r([{**TEXT, "text": "\n"}], 4)], "a"),
@@ -122,8 +118,8 @@ def test_the_first_and_the_newest_of_many_are_told():
     """In time that is linear, also if one comes in each turn; those left out are known by id."""
     all_of_them = [r(f"{number} %", number) for number in range(300)]
     one = told(A, *all_of_them)
-    expected = ["0 %", *(f"{number} %" for number in range(301 - MOST_TOLD, 300))]
-    assert one.text == f"{both(*expected)}\n{LEFT_OUT}"
+    newest = both(*(f"{number} %" for number in range(301 - MOST_TOLD, 300)))
+    assert one.text == f"0 %\n{LEFT_OUT}\n{newest}"
     turn_by_turn = [A]
     for each in all_of_them:
         turn_by_turn = patch_messages([*turn_by_turn, each, X]).messages
@@ -139,13 +135,12 @@ def test_the_first_and_the_newest_of_many_are_told():
 @pytest.mark.parametrize(
     "mark",
     [
-        *(None, 7, "m1", {"m1": []}, [7], [["m1"]], [["m1", 7]], [[[], []]], [["m9", [[], {}]]]),
-        *([[None, ["x"]]], [["m1", ["x"]]], [["m2", ["x"]], ["m2", ["x"]]]),
-        [["m1", []]] * 1_000,
+        *(None, 7, "m1", ["m1"], {"m1": 7}, {"m1": []}, {"m9": [[], {}, 7]}, {"": []}),
+        *({"m2": []}, {"m3": ["x"]}, {f"m{number}": [] for number in range(1_000)}),
     ],
 )
 def test_a_hostile_mark_hides_nothing(mark):
     """A mark comes from a database or a client: what is told is what the messages say."""
     forged = r("a", 2, additional_kwargs={PLACEHOLDER_KEY: {"results": mark}})
-    assert told(A, forged, X, r("b", 3)).text == both("a", "b")
-    assert told(A, r("b", 3), X, forged).text == both("b", "a")
+    for history in ([forged, X, r("b", 3)], [r("b", 3), X, forged]):
+        assert {*told(A, *history).text.splitlines()} == {"a", ANOTHER, "b"}

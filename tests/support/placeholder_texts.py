@@ -36,7 +36,7 @@ STARTED = (
 NO_NAME = "Tool call {} with id {} was not run: it names no tool."
 
 ANOTHER = "Another recorded result of the same call:"
-LEFT_OUT = "More results of the same call are recorded. They are left out here."
+LEFT_OUT = "More results of the same call are recorded, and are left out here. A newer one:"
 
 
 def both(*texts: str) -> str:

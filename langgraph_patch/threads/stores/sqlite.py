@@ -48,7 +48,8 @@ class SqliteStore(TableStore):
     def is_undone(self, saver: Any, error: BaseException) -> bool:
         """Whether SQLite has said that a statement failed, and a later commit cannot write it."""
         code = getattr(error, "sqlite_errorcode", 0) if class_names(error, "sqlite3") else 0
-        return code & _PRIMARY in _NOT_DONE and not saver.conn.in_transaction
+        is_undone = code % 256 in _NOT_DONE  # without what an extended code adds
+        return is_undone and not saver.conn.in_transaction
 
     def is_failure(self, chain: Sequence[BaseException]) -> bool | None:
         """Whether the file cannot be read: locked, full, no database. Rows may be odd."""
@@ -72,8 +73,6 @@ def _is_of_file(error: BaseException) -> bool:
 _NOT_A_DATABASE = 26
 _NOT_DONE = (5, 6, 8, 11, 13, _NOT_A_DATABASE)
 """SQLITE_BUSY, LOCKED, READONLY, CORRUPT, FULL. Behind an I/O error a commit may be in the file."""
-_PRIMARY = 0xFF
-"""The bits of SQLite's error codes without what an extended code says beside."""
 
 # --- opening -----------------------------------------------------------------------------
 
