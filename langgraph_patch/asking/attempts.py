@@ -212,10 +212,7 @@ _AGAIN = (
     "the provider refused the history of thread {!r}, and again after this repair: {}. The next "
     "turn may be refused, too, unless the history or the request is changed."
 )
-_SHORTENED = (
-    "What was sent has a result without its call: the node shortens its history. Call the model "
-    "through patch_model, which repairs what is sent."
-)
+_SHORTENED = "A result was sent without its call: call the model through patch_model."
 _ASKED_AGAIN = "asked the model of thread %r again, because its provider refused the history: %s"
 _ASKED_AT_ONCE = "asked the model of thread %r in the form that it accepted before: %s"
 

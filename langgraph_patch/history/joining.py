@@ -21,7 +21,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any
 
 from langchain_core.messages import ToolMessage
@@ -46,7 +46,7 @@ def joined(first: ToolMessage, others: Sequence[ToolMessage]) -> ToolMessage:
         others: The others, in the order of the history.
     """
     parts, told, own_id = _parts_of(first), [first], first.id
-    known = Counter(chain.from_iterable(map(_told, parts.values())))
+    known = Counter(key for own in parts.values() for key in _told(own))
     for other in others:
         name, own = other.id or object(), _pieces_of(other)  # no mark of another one is read
         old = parts.get(name, {})
@@ -98,26 +98,28 @@ def _pieces_of(message: ToolMessage) -> dict[str, Any]:
     """What a content has between the lines of this package, by digests: texts, or blocks."""
     found = blocks_of(message)
     blocks = [each.fields.get("output") if each.is_custom_output else each.stored for each in found]
-    pieces = list[Any]()
-    for _, group in groupby(blocks, _is_line):
-        text = _text_of(own := [*group])
-        pieces += [own] if text is None else filter(str.strip, _BETWEEN.split(text))
-    return {_digest_of(piece): piece for piece in pieces}
+    pieces: list[Any] = [[*own] for is_line, own in groupby(blocks, _is_line) if not is_line]
+    if len(blocks) == 1 and isinstance(blocks[0], str):
+        pieces = _BETWEEN.split(blocks[0])
+    return {_digest_of(piece): piece for piece in pieces if _text_of(piece).strip()}
 
 
 def _is_line(block: Any) -> bool:
-    return _BETWEEN.fullmatch(_text_of([block]) or "") is not None
+    return _BETWEEN.fullmatch(_text_of([block])) is not None
 
 
-def _text_of(blocks: Sequence[Any]) -> str | None:
-    """The text of some blocks; None if they are more than texts."""
-    texts = [b.fields.get("text") if b.kind == "text" else b.stored for b in map(Block, blocks)]
-    return "".join(map(str, texts)) if all(isinstance(text, str) for text in texts) else None
+def _text_of(piece: Any) -> str:
+    """The text of a piece; if it is more than a text, the text of its JSON."""
+    blocks = map(Block, [piece] if isinstance(piece, str) else piece)
+    texts = [block.fields.get("text") if block.kind == "text" else block.stored for block in blocks]
+    if all(isinstance(text, str) for text in texts):
+        return "".join(map(str, texts))
+    return json.dumps(json_value(piece))
 
 
 def _digest_of(piece: Any) -> str:
     """The same for equal texts, equal JSON and equal blocks."""
-    text = piece.strip() if isinstance(piece, str) else json.dumps(json_value(piece))
+    text = _text_of(piece).strip()
     with suppress(ValueError, RecursionError):
         text = json.dumps(json.loads(text), sort_keys=True)
     return digest_of(text)[:32]
@@ -129,8 +131,7 @@ def _content_of(parts: Sequence[Mapping[str, Any]]) -> Any:
     lines = [line_between()] * len(told)
     is_full = len(told) >= MOST_TOLD and not all(map(_told, parts))
     lines[1:2] = [line_between(are_left_out=is_full)]
-    pieces = [*chain.from_iterable(zip(lines, told, strict=False))][1:]
+    pieces = [each for pair in zip(lines, told, strict=False) for each in pair][1:]
     if all(isinstance(piece, str) for piece in pieces):
         return "\n".join(pieces)
-    blocks = ([Block.of_text(p).stored] if isinstance(p, str) else p for p in pieces)
-    return [*chain.from_iterable(blocks)]
+    return [b for p in pieces for b in ([Block.of_text(p).stored] if isinstance(p, str) else p)]

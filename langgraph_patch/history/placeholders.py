@@ -114,16 +114,16 @@ def is_better(finding: Finding, stored: ToolMessage, *, looked_again: bool) -> b
     )
 
 
-def states_nothing(finding: Finding) -> bool:
-    """Whether a finding names neither a result, nor a cause, nor results inside the call."""
-    return finding.result is None and finding.cause == "unknown" and not finding.inner
+def after_search(stored: ToolMessage | None, finding: Finding) -> ToolMessage | None:
+    """A stored placeholder after a search that found no more than it states; None if it did.
 
-
-def after_search(stored: ToolMessage, finding: Finding) -> ToolMessage:
-    """A placeholder that stays after a search; of this package, it asks for no other."""
+    One of this package asks for no other search. What others wrote states whatever it says.
+    """
+    is_own = stored is not None and is_placeholder(stored)
+    if stored is None or (is_own and (finding.cause != "unknown" or finding.inner)):
+        return None
     marker = {key: value for key, value in marker_of(stored).items() if key != "look_again"}
-    mark = {} if is_placeholder(stored) else {"look_again": finding.look_again}
-    return marked(stored, {**marker, **mark})
+    return marked(stored, marker if is_own else {**marker, "look_again": finding.look_again})
 
 
 def marked(message: ToolMessage, marker: Mapping[str, Any], **update: Any) -> ToolMessage:
@@ -166,25 +166,23 @@ def may_be_invented(message: BaseMessage) -> bool:
     return message.status == "error" or message.name is None
 
 
-_AWS_MARK = "orphan_tool_call_placeholder"  # langgraph-checkpoint-aws, but for 1.0.5 to 1.1.0
-_FOREIGN_TEXTS = (
-    "Tool call {} with id {} was cancelled - another message came in before it could be completed.",
-    "Tool call {} with id {} could not be executed - arguments were malformed or truncated.",
-    (
-        "Tool call {} with id {} did not complete - no result was recorded. "
-        "It may have been cancelled or interrupted."
-    ),
-    "Tool call '{}' with id '{}' was interrupted before completion.",
+_AWS_MARK = "orphan_tool_call_placeholder"  # langgraph-checkpoint-aws
+_FOREIGN_ENDS = (
+    "was cancelled - another message came in before it could be completed.",  # deepagents
+    "could not be executed - arguments were malformed or truncated.",
+    "did not complete - no result was recorded. It may have been cancelled or interrupted.",
+    "was interrupted before completion.",  # langgraph-checkpoint-aws 1.0.5 to 1.1.0
 )
 
 
 def _is_foreign(message: ToolMessage) -> bool:
     """Whether it has the whole text of a known writer, with the name and the id of its own call."""
-    start, text = "Tool call ", message.content
-    if not isinstance(text, str) or not text.startswith(start):
+    text = message.content if isinstance(message.content, str) else ""
+    if not text.endswith(_FOREIGN_ENDS):
         return False
-    name = message.name or text.removeprefix(start).partition(" with id ")[0].strip("'")
-    return text in {each.format(name, message.tool_call_id) for each in _FOREIGN_TEXTS}
+    name = message.name or text.removeprefix("Tool call ").partition(" with id ")[0].strip("'")
+    starts = (f"Tool call {q}{name}{q} with id {q}{message.tool_call_id}{q} " for q in ("", "'"))
+    return text in {start + end for start in starts for end in _FOREIGN_ENDS}
 
 
 def is_synthetic(message: BaseMessage, *, human_follows: bool = False) -> bool:

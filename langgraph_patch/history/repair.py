@@ -29,7 +29,6 @@ from langgraph_patch.history.placeholders import (
     is_better,
     is_placeholder,
     marked,
-    states_nothing,
 )
 from langgraph_patch.history.reading import Reading
 from langgraph_patch.history.results import Result, as_result_of
@@ -287,7 +286,7 @@ class _Repair:
                 self._add("moved", "misplaced", paired, before, message, index=answer.index)
             return
         own = as_result_of(self._call(paired), told)
-        own = own if own.id else own.model_copy(update={"id": self._own_id("result", paired)})
+        own = own if own.id else self._with_own_id(own, paired)
         self.messages.append(own)
         if told is answer.message:
             self._add("converted", "wrong_role", paired, before, own, index=answer.index)
@@ -304,37 +303,31 @@ class _Repair:
         if finding.result is not None:
             kind, message = "recovered", _recovered(finding, finding.result)
             if message.id is None or self._is_taken(message.id, before):
-                own_id = self._own_id("result", paired, before)
-                message = message.model_copy(update={"id": own_id})
+                message = self._with_own_id(message, paired, before)
             self.own_ids.add(str(message.id))
-        elif paired.stated is not None and (
-            states_nothing(finding) or not is_placeholder(paired.stated)
-        ):
-            # The search found no more than it states, or nothing that replaces it.
-            message = after_search(paired.stated, finding)
+        elif (kept := after_search(paired.stated, finding)) is not None:
+            message = kept
         else:
             call = _dangling_call(paired, finding)
             cause = call.cause
-            message = _placeholder(
-                call,
-                self.placeholder,
-                look_again=cause != "malformed" and finding.look_again,
-            )
-            own_id = self._own_id("placeholder", paired, before)
-            message = message.model_copy(update={"id": own_id})
+            look_again = cause != "malformed" and finding.look_again
+            message = _placeholder(call, self.placeholder, look_again=look_again)
+            message = self._with_own_id(message, paired, before)
         message = as_result_of(self._call(paired), message)
         self.messages.append(message)
         defect = "superseded" if before is not None else _defect_of(paired.call, "dangling")
         self._add(kind, defect, paired, before, message, cause=cause)
 
-    def _own_id(self, kind: str, paired: PairedCall, replaced: BaseMessage | None = None) -> str:
-        """An id that is derived from a call, and that no other message has.
+    def _with_own_id(
+        self, message: ToolMessage, paired: PairedCall, replaced: BaseMessage | None = None
+    ) -> ToolMessage:
+        """A message with an id that is derived from a call, and that no other message has.
 
         The same history always gives the same ids. A salt tells calls with one id apart, whose
         messages have none.
         """
+        kind, start = ("placeholder", "patch") if is_placeholder(message) else ("result",) * 2
         seed = (kind, paired.calling.message.id, self._call(paired).id, paired.call.ordinal)
-        start = "patch" if kind == "placeholder" else kind
         while True:
             salt = [self.salts[seed]] if self.salts[seed] else []
             self.salts[seed] += 1  # equal calls do not try a salt twice
@@ -342,7 +335,7 @@ class _Repair:
             if not self._is_taken(own_id, replaced):
                 break
         self.own_ids.add(own_id)
-        return own_id
+        return message.model_copy(update={"id": own_id})
 
     def _is_taken(self, message_id: str, replaced: BaseMessage | None) -> bool:
         """Whether another message has an id than the one that is replaced."""

@@ -67,10 +67,8 @@ def default_text(call: DanglingCall) -> str:
     texts = _TEXTS[_language]
     detail = f"{call.cause}, {call.detail}"
     key = detail if detail in texts else call.cause
-    names = {
-        "name": one_line(cut(call.name or _NONE, _MAX_NAME)),
-        "id": one_line(cut(call.tool_call_id or _NONE, _MAX_NAME)),
-    }
+    stored = {"name": call.name, "id": call.tool_call_id}
+    names = {key: one_line(cut(each or _NONE, _MAX_NAME)) for key, each in stored.items()}
     available = MAX_TEXT - len(texts[key].format(**names, error=""))
     error = cut(call.error or "", available // 2 if call.inner else available)
     text = texts[key].format(**names, error=error)

@@ -48,8 +48,8 @@ class SqliteStore(TableStore):
     def is_undone(self, saver: Any, error: BaseException) -> bool:
         """Whether SQLite has said that a statement failed, and a later commit cannot write it."""
         code = getattr(error, "sqlite_errorcode", 0) if class_names(error, "sqlite3") else 0
-        is_undone = code % 256 in _NOT_DONE  # without what an extended code adds
-        return is_undone and not saver.conn.in_transaction
+        # An extended code has the primary one in its last byte.
+        return code % 256 in _NOT_DONE and not saver.conn.in_transaction
 
     def is_failure(self, chain: Sequence[BaseException]) -> bool | None:
         """Whether the file cannot be read: locked, full, no database. Rows may be odd."""
