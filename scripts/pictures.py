@@ -236,7 +236,7 @@ def turn() -> str:
     asked, called, mail, wire, never, answer = patched
     if bare != [asked, never, answer] or (called, mail) != ("mail, wire", "sent to bob"):
         raise ValueError(bare, patched)
-    if "was waiting for human input" not in wire:
+    if "asked for human input" not in wire:
         raise ValueError(patched)
     left = [
         box(24, 60, 340, "plain", "human", asked),
@@ -255,7 +255,7 @@ def turn() -> str:
         box(396, 60, 340, "plain", "human", asked),
         box(396, 136, 340, "added", "ai", f"calls {called}"),
         box(396, 208, 340, "kept", "tool: the recorded result", mail),
-        box(396, 280, 340, "added", "tool: what is known of wire", "was waiting for human input"),
+        box(396, 280, 340, "added", "tool: what is known of wire", "asked for human input"),
         box(396, 352, 340, "plain", "human", never),
         label(396, 446, answer, soft=True),
     ]

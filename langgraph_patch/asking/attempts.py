@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from langgraph.errors import GraphBubbleUp
@@ -30,6 +31,7 @@ from langgraph_patch.asking.request import (
 from langgraph_patch.errors import note
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.forms.order import Form
+from langgraph_patch.history.patch import validate_messages
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -111,7 +113,7 @@ class Attempts:
             while form is None or any(_are_same(form.histories, each) for each in self._sent):
                 form = self._forms.send((yield from self._closed()) if form is None else None)
         except StopIteration as end:
-            return self._refused_again(end.value)
+            return self._refused_again(end.value, guard)
         self._take(form)
         self.request.drop_writes()
         return None
@@ -163,15 +165,18 @@ class Attempts:
         logger.warning(_MISLED.format(self._changes, end), exc_info=error)
         return self._errors[0]
 
-    def _refused_again(self, hint: str | None) -> BaseException:
+    def _refused_again(self, hint: str | None, guard: TruncationGuard | None) -> BaseException:
         """The first error, if no form is left: all of them were refused."""
         notes = [] if hint is None else [hint]
+        defects = chain.from_iterable(map(validate_messages, guard.sent if guard else ()))
+        if any(each.defect == "orphan" for each in defects):
+            notes.insert(0, _SHORTENED)
         if self._changes:
             thread_id = self.first.run.thread_id
             notes.insert(0, _AGAIN.format(thread_id, self._changes[:_MAX_NOTE]))
             kept = self._refused._replace(notes=notes)
             self.first.run.kept.setdefault(Attempts, []).append(kept)
-            logger.warning("%s", notes[0])
+            logger.warning("%s", " ".join(notes))
         return self._given_up(notes)
 
     def _given_up(self, notes: Sequence[str]) -> BaseException:
@@ -214,9 +219,10 @@ _MISLED = (
     "patch_model: then its request alone is repeated"
 )
 _AGAIN = (
-    "the provider refused the history of thread {!r}, and again after this repair: {}. Each next "
-    "turn will be refused, unless the history or the request is changed."
+    "the provider refused the history of thread {!r}, and again after this repair: {}. The next "
+    "turn may be refused, too, unless the history or the request is changed."
 )
+_SHORTENED = "A result was sent without its call: call the model through patch_model."
 _ASKED_AGAIN = "asked the model of thread %r again, because its provider refused the history: %s"
 _ASKED_AT_ONCE = "asked the model of thread %r in the form that it accepted before: %s"
 

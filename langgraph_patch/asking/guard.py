@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Self, TypeGuard
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
@@ -73,10 +73,12 @@ class Asked(NamedTuple):
 
     Attributes:
         model: The model, serialized.
+        messages: Its input.
         options: The options of the request.
     """
 
     model: Any
+    messages: Any
     options: Any
 
 
@@ -205,7 +207,7 @@ class TruncationGuard(BaseCallbackHandler):
     def on_llm_start(self, *asked: Any, run_id: UUID, metadata: Any = None, **options: Any) -> None:
         """Collect the chunks of a model run, if this guard is in charge."""
         self._models[run_id] = metadata
-        self._asked[run_id] = Asked(asked[:1], options.get("invocation_params"))
+        self._asked[run_id] = Asked(asked[:1], asked[1:], options.get("invocation_params"))
         self._open.add(run_id)
         self._before[run_id] = self._in_a_row
         if _GUARD.get() is self:
@@ -360,6 +362,12 @@ class TruncationGuard(BaseCallbackHandler):
     def models(self) -> list[Any]:
         """The models that ran below the node, each with the options of its request."""
         return [(asked.model, asked.options) for asked in self._asked.values()]
+
+    @property
+    def sent(self) -> list[list[BaseMessage]]:
+        """The histories with which models were asked below the node, as far as callbacks show."""
+        asked = chain.from_iterable(each.messages for each in self._asked.values())
+        return [read for read in chain.from_iterable(asked) if isinstance(read, list)]
 
     def _is_nested(self, metadata: Mapping[str, Any] | None) -> bool:
         """Whether what started with this metadata belongs to a graph below the node."""

@@ -45,7 +45,7 @@ _CONVERSATIONS = (
 """For each conversation its title, the calls of the model, and what the human writes."""
 _ANSWERS = {
     "sent to bob": "Bob has my mail.",
-    "wire_money with id c2 was waiting for human input": "No money was wired.",
+    "wire_money with id c2 asked for human input": "No money was wired.",
     "paid 10": "I paid 10.",
     "pay with id p1 was not run": "The payment was not made.",
 }

@@ -128,8 +128,8 @@ def recover_evidence(
         searched_at: The keys of calls that an earlier turn has searched for, each with the
             checkpoint at which it did (`""` for the current one). For every other call that stays
             open the next turn searches once more. Default: none.
-        is_over: Whether the run of the graph is abandoned: nothing waits any more, and neither
-            this search nor the next turn looks again for results. Default: False.
+        is_over: Whether the run of the graph is abandoned: neither this search nor the next turn
+            looks again for results. Default: False.
         once: The tools whose calls run once, and have a record; None if that is not known: each
             call is looked for. Default: none.
 
@@ -195,10 +195,8 @@ def recover_evidence(
         judged = judged_calls.get(call.key, JudgedCall())  # without an id it was not judged
         is_certain = is_read or judged.result or call.key in recorded
         finding = (judged.finding if is_certain else None) or Finding()
-        if is_over:
-            detail = None if finding.detail == "paused" else finding.detail
-            finding = replace(finding, detail=detail)
-        elif finding.result is None and (call.key not in searched_at or not is_read):
+        is_first = call.key not in searched_at or not is_read
+        if finding.result is None and is_first and not is_over:
             finding = replace(finding, look_again=newest.id if newest and is_read else True)
         evidence[call.key] = finding
         dropped = effects_of(judged.writer, newest) if judged.writer and newest else None

@@ -39,6 +39,7 @@ ChangeKind = Literal[
     "moved",
     "dropped",
     "converted",
+    "joined",
     "promoted",
     "corrected",
 ]
@@ -60,6 +61,7 @@ class Change:
             - `moved`: a result is moved to its call.
             - `dropped`: a result is removed.
             - `converted`: a result becomes a `ToolMessage`.
+            - `joined`: a result is told in one message with other results of its call.
             - `promoted`: a call is written into `tool_calls`.
             - `corrected`: a field that bypassed LangChain's validation is given a valid value.
         defect: What is wrong. One of:
@@ -69,7 +71,7 @@ class Change:
             - `unlisted`: a call is not in `tool_calls`, only in another part of the message.
             - `misplaced`: a result does not directly follow the message of its call.
             - `orphan`: a result has no call.
-            - `duplicate`: a call has a second result.
+            - `duplicate`: a call has several results.
             - `wrong_role`: a result is not a `ToolMessage`.
             - `superseded`: there is something better than a stored placeholder.
             - `bad_field`: a field of the message has a value that LangChain's constructor

@@ -19,7 +19,7 @@ from langgraph_patch.history.fields import CALL_BLOCKS
 from langgraph_patch.history.placeholders import (
     AGENT_CHAT_UI_TEXT,
     ASSISTANT_UI_TEXT,
-    is_client_fake,
+    is_invented,
     look_again_from,
 )
 
@@ -31,9 +31,6 @@ _ID_KEYS: Mapping[Any, Any] = {
 
 Wrapped blocks have no key here, so that a history with them goes to the repair.
 """
-
-_INVENTED = frozenset({AGENT_CHAT_UI_TEXT, ASSISTANT_UI_TEXT})
-"""Texts of results that clients invent; a tool may return them too."""
 
 _RAW_CALLS = ("tool_calls", "function_call")
 """The keys of raw calls in `additional_kwargs`."""
@@ -66,9 +63,13 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                 name = fields["name"]
                 if name != called and name is not None:
                     return False
-                if is_text and content in _INVENTED and is_client_fake(message):
+                if content == AGENT_CHAT_UI_TEXT and is_invented(message):
                     return False
-                if look_again and fields["additional_kwargs"] and _looks_again(message):
+                if (
+                    look_again
+                    and (fields["additional_kwargs"] or content == ASSISTANT_UI_TEXT)
+                    and look_again_from(message) is not None
+                ):
                     return False
             elif waiting:
                 return False
@@ -105,7 +106,3 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
     except (AttributeError, KeyError, TypeError):
         return False  # not a message, a result or block without its call, or an incomplete call
     return leaves_open or not waiting
-
-
-def _looks_again(message: ToolMessage) -> bool:
-    return look_again_from(message) is not None

@@ -93,13 +93,19 @@ Of a placeholder:
 - `look_again`: The checkpoint from which the next turn searches once more, if it does: a task may
   still have been running. True for the newest one.
 - `inner`: how many results of calls inside the call it lists, if any.
-- `ended`: True if a repair ended the pause in which the call waited: so the text stays, whatever
-  message follows.
+
+Of what a client may have invented:
+
+- `look_again`: as above; False once it was searched for.
 
 Of a recovered result, which is no placeholder:
 
 - `not_kept`: the names of effects of its call that were not restored.
 - `cause`: `"reconciled"` if the application's own lookup settled the call.
+
+Of a message that tells several results of its call:
+
+- `results`: for each the id of its message, and digests of what it has said.
 """
 
 

@@ -36,7 +36,6 @@ class Finding:
             effects may be in the state. Default: False.
         is_reconciled: Whether the application's own lookup returned the result; the marker of the
             message says so. Default: False.
-        is_ended: Whether a repair ends the pause in which the call waits. Default: False.
 
     Examples:
         >>> from langchain_core.messages import AIMessage, ToolMessage
@@ -64,7 +63,6 @@ class Finding:
     not_kept: tuple[str, ...] = ()
     may_be_kept: bool = False
     is_reconciled: bool = False
-    is_ended: bool = False
 
     def is_valid(self) -> bool:
         """Whether its cause is known, and its result is one."""
@@ -91,7 +89,7 @@ class DanglingCall:
 
             - `"failed"`: its task recorded an error.
             - `"awaiting_input"`: its task was interrupted, and no answer was recorded.
-            - `"not_started"`: the run stopped before it started this call.
+            - `"not_started"`: the record ends before anything that may have started this call.
             - `"cancelled"`: its task recorded a cancellation.
             - `"malformed"`: its arguments are not a complete JSON object, or it names no tool.
             - `"unknown"`: the records do not show any of these.
@@ -104,8 +102,9 @@ class DanglingCall:
             - of `failed`: `"timeout"`, the tool may have gone on;
             - of `awaiting_input`: `"paused"`, `get_state` still shows the pause;
             - of `not_started`: `"approval"`, a step before the tools asks for approval;
-            - of `malformed`: `"tools_ran"`, tools may have run with what there was of the
-              arguments; `"no_name"`, the call names no tool;
+            - of `malformed`: `"stopped"`, this package kept the call from running; `"tools_ran"`,
+              tools may have run with what there was of the arguments; `"no_name"`, the call names
+              no tool;
             - of `unknown`: `"breakpoint"`, the graph is set to pause there (`interrupt_before`);
               `"started"`, the tool runs each call once, and this one was started.
         inner: Short texts about recorded results of calls inside this call (of a subagent),

@@ -21,7 +21,8 @@ document order and not by a set of ids:
    the names agree. If it could be the result of an older call too, because the nearer calls of
    its id name other tools, it is paired with neither.
 
-A result that is not paired is a duplicate or an orphan.
+A result that is not paired is a duplicate or an orphan. A duplicate that rule 1 and rule 2 give to
+the only call of its id in a message is another result of that call, and is told too (`joining`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from typing import TypeAlias, TypeVar
 from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch.history.calls import Call, is_complete
-from langgraph_patch.history.placeholders import is_client_fake, is_placeholder
+from langgraph_patch.history.placeholders import is_invented, is_placeholder
 from langgraph_patch.history.results import Result
 
 # --- what is paired -----------------------------------------------------------------------
@@ -50,6 +51,7 @@ class PairedCall:
         calling: The message that makes it.
         call: The call as it is stored.
         real: Its real result.
+        others: What else is stored as its result, if no other call of its message has its id.
         placeholder: Its placeholder.
         look_again: The checkpoint from which this turn searches once more, because the placeholder
             asks for that; `""` for the newest one, None if it does not search.
@@ -59,6 +61,7 @@ class PairedCall:
     calling: CallingMessage
     call: Call
     real: Result | None = None
+    others: Sequence[Result] = ()
     placeholder: Result | None = None
     look_again: str | None = None
     stays_open: bool = False
@@ -67,7 +70,7 @@ class PairedCall:
     def stated(self) -> ToolMessage | None:
         """The placeholder, if it stays unless more is known: not what a client invented."""
         stored = self.placeholder
-        return None if stored is None or is_client_fake(stored.message) else stored.message
+        return None if stored is None or is_invented(stored.message) else stored.message
 
     def take(self, stored: Result) -> None:
         """Pair the call with a result or a placeholder."""
@@ -105,17 +108,18 @@ class CallingMessage:
         index: Its index in the history.
         message: The message.
         after: The index of the last message before it that holds more than results.
+        is_over: Whether no pause of its calls is open: a human message comes before the next
+            message of a model, or the repair ends it.
         calls: Its calls.
         end: The first index after the message that does not hold one of its results.
-        human_follows: Whether a human message comes before the next message of a model.
     """
 
     index: int
     message: AIMessage
     after: int = -1
+    is_over: bool = False
     calls: list[PairedCall] = field(default_factory=list)
     end: int = 0
-    human_follows: bool = False
 
     @property
     def is_rewritten(self) -> bool:
@@ -213,7 +217,7 @@ def pair(
     by_key = [(key, group) for own in groups.values() for key, group in own.items()]
     for names_call in (True, False):
         some = [group for key, group in by_key if isinstance(key, str) is names_call]
-        for group in (each for each in some if each.results):
+        for group in some:
             _assign(_free(group.calls), group.results, group.names)
         for group in (each for each in some if each.early):
             free = _free(group.calls)
@@ -224,6 +228,8 @@ def pair(
         if group.placeholders:
             _pair_in_order(group.calls, group.placeholders, group.names)
     _leave_in_place(calling_messages, stored_results)
+    for group in (each for key, each in by_key if isinstance(key, str) and len(each.calls) == 1):
+        group.calls[0].others = [s for s in group.results if s.call_index is None]
 
 
 def _forget_names(

@@ -83,8 +83,9 @@ def patch_messages(
             written after its call; a cause decides the text of the placeholder. Default: none,
             so the cause is `unknown`, or `malformed` for arguments
             that are not a complete JSON object and for a call without a name. A placeholder
-            that deepagents or langgraph-checkpoint-aws wrote gives way to a result only. Results
-            that agent-chat-ui and assistant-ui invent for open calls are always replaced.
+            that deepagents or langgraph-checkpoint-aws wrote gives way to a result only, and so
+            does what assistant-ui may have invented: a tool may return it too. Results that
+            agent-chat-ui invents for open calls are always replaced.
 
     Returns:
         The patch. If there was nothing to repair, `patch.messages` is `messages` itself, or

@@ -73,10 +73,11 @@ def is_placeholder(message: BaseMessage) -> bool:
         >>> [is_placeholder(m) for m in patch_messages(history).messages]
         [False, True, False]
     """
-    return isinstance(message, ToolMessage) and _marker_of(message).get("cause") in CAUSES
+    return isinstance(message, ToolMessage) and marker_of(message).get("cause") in CAUSES
 
 
-def _marker_of(message: BaseMessage) -> Mapping[str, Any]:
+def marker_of(message: BaseMessage) -> Mapping[str, Any]:
+    """The marker of this package; an empty one if the message has none."""
     marker = message.additional_kwargs.get(PLACEHOLDER_KEY)
     return marker if isinstance(marker, dict) else {}
 
@@ -84,9 +85,13 @@ def _marker_of(message: BaseMessage) -> Mapping[str, Any]:
 def look_again_from(message: BaseMessage) -> str | None:
     """The checkpoint from which the next turn searches once more for the call of a placeholder.
 
-    None if it does not search; `""` for the newest checkpoint.
+    None if it does not search; `""` for the newest checkpoint. What a client may have invented has
+    a mark once it was searched for.
     """
-    mark = _marker_of(message).get("look_again") if is_placeholder(message) else None
+    is_own = is_placeholder(message)
+    if not (is_own or may_be_invented(message)):
+        return None
+    mark = marker_of(message).get("look_again", not is_own)
     return mark if isinstance(mark, str) else "" if mark is True else None
 
 
@@ -94,11 +99,12 @@ def is_better(finding: Finding, stored: ToolMessage, *, looked_again: bool) -> b
     """Whether a finding replaces a stored placeholder.
 
     It does if it states more, and if it is what the search found that the placeholder asked for.
-    A placeholder of another package gives way to a result only.
+    What others wrote gives way to a result only, or gets the mark of a search.
     """
+    marker = marker_of(stored)
     if not is_placeholder(stored):
-        return finding.result is not None
-    marker = _marker_of(stored)
+        is_news = looked_again and marker.get("look_again") != finding.look_again
+        return is_news or finding.result is not None
     count = marker.get("inner")
     return (
         finding.result is not None
@@ -108,23 +114,20 @@ def is_better(finding: Finding, stored: ToolMessage, *, looked_again: bool) -> b
     )
 
 
-def was_ended(stored: ToolMessage | None) -> bool:
-    """Whether a repair that wrote a placeholder ended the pause in which its call waited."""
-    return stored is not None and _marker_of(stored).get("ended") is True
+def after_search(stored: ToolMessage | None, finding: Finding) -> ToolMessage | None:
+    """A stored placeholder after a search that found no more than it states; None if it did.
 
-
-def states_nothing(finding: Finding) -> bool:
-    """Whether a finding names neither a result, nor a cause, nor results inside the call."""
-    return finding.result is None and finding.cause == "unknown" and not finding.inner
-
-
-def without_look_again(stored: ToolMessage) -> ToolMessage:
-    """A placeholder of this package that asks for no other search."""
-    marker = {key: value for key, value in _marker_of(stored).items() if key != "look_again"}
-    return marked(stored, marker)
+    One of this package asks for no other search. What others wrote states whatever it says.
+    """
+    is_own = stored is not None and is_placeholder(stored)
+    if stored is None or (is_own and (finding.cause != "unknown" or finding.inner)):
+        return None
+    marker = {key: value for key, value in marker_of(stored).items() if key != "look_again"}
+    return marked(stored, marker if is_own else {**marker, "look_again": finding.look_again})
 
 
 def marked(message: ToolMessage, marker: Mapping[str, Any], **update: Any) -> ToolMessage:
+    """A copy of a message with this marker, and with other values of some fields."""
     extra = {**message.additional_kwargs, PLACEHOLDER_KEY: dict(marker)}
     return message.model_copy(update={**update, "additional_kwargs": extra})
 
@@ -145,42 +148,48 @@ HIDDEN_ID = "do-not-render-"
 ASSISTANT_UI_TEXT = '{"cancelled":true}'
 
 
-def is_client_fake(message: BaseMessage, *, human_follows: bool = True) -> bool:
-    """Whether `message` is a result that a known client invents for calls without a result.
+def is_invented(message: BaseMessage) -> bool:
+    """Whether a message is a result that agent-chat-ui invents, which it marks by the id."""
+    is_text = isinstance(message, ToolMessage) and message.content == AGENT_CHAT_UI_TEXT
+    return is_text and str(message.id).startswith(HIDDEN_ID)
 
-    agent-chat-ui marks its messages by their ids. assistant-ui gives its own the status "error"
-    (`createToolCallCancellationStub` in `@assistant-ui/core` 0.3), and gave them no name before. It
-    sends them in front of the message of a human: elsewhere a tool has returned this text.
 
-    Args:
-        message: The message.
-        human_follows: Whether a human message comes before the next message of a model. Default:
-            True.
+def may_be_invented(message: BaseMessage) -> bool:
+    """Whether a message may be what assistant-ui invents for a call without a result.
+
+    It has no mark, and a tool may return the same text. assistant-ui gives it the status "error"
+    (`createToolCallCancellationStub` in `@assistant-ui/core` 0.3), and gave it no name before. It
+    sends it in front of the message of a human: elsewhere a tool has returned this text.
     """
-    if not isinstance(message, ToolMessage):
-        return False
-    if message.content == AGENT_CHAT_UI_TEXT:
-        return str(message.id).startswith(HIDDEN_ID)
-    if message.content != ASSISTANT_UI_TEXT or not human_follows:
+    if not isinstance(message, ToolMessage) or message.content != ASSISTANT_UI_TEXT:
         return False
     return message.status == "error" or message.name is None
 
 
 _AWS_MARK = "orphan_tool_call_placeholder"  # langgraph-checkpoint-aws
-_FOREIGN_TEXTS = re.compile(  # deepagents, older and newer
-    r"Tool call \S{1,200} with id \S{1,200} (?:"
-    r"was cancelled - another message came in before it could be completed\."
-    r"|could not be executed - arguments were malformed or truncated\."
-    r"|did not complete - no result was recorded\. It may have been cancelled or interrupted\."
-    r")\Z"
+_FOREIGN_ENDS = (
+    "was cancelled - another message came in before it could be completed.",  # deepagents
+    "could not be executed - arguments were malformed or truncated.",
+    "did not complete - no result was recorded. It may have been cancelled or interrupted.",
+    "was interrupted before completion.",  # langgraph-checkpoint-aws 1.0.5 to 1.1.0
 )
+
+
+def _is_foreign(message: ToolMessage) -> bool:
+    """Whether it has the whole text of a known writer, with the name and the id of its own call."""
+    text = message.content if isinstance(message.content, str) else ""
+    if not text.endswith(_FOREIGN_ENDS):
+        return False
+    name = message.name or text.removeprefix("Tool call ").partition(" with id ")[0].strip("'")
+    starts = (f"Tool call {q}{name}{q} with id {q}{message.tool_call_id}{q} " for q in ("", "'"))
+    return text in {start + end for start in starts for end in _FOREIGN_ENDS}
 
 
 def is_synthetic(message: BaseMessage, *, human_follows: bool = False) -> bool:
     """Whether `message` is a placeholder and no result, whoever wrote it.
 
-    Those of other packages are recognised by a mark (langgraph-checkpoint-aws) or by their whole
-    text (deepagents).
+    Those of others are recognised by a mark, or by their whole text with the name and the id of the
+    call. What may be invented is one too: it gives way to a result, and to nothing else.
 
     Args:
         message: The message.
@@ -191,18 +200,20 @@ def is_synthetic(message: BaseMessage, *, human_follows: bool = False) -> bool:
         return False
     if is_placeholder(message) or message.additional_kwargs.get(_AWS_MARK) is True:
         return True
-    is_foreign = isinstance(message.content, str) and _FOREIGN_TEXTS.match(message.content)
-    return bool(is_foreign) or is_client_fake(message, human_follows=human_follows)
+    is_of_client = is_invented(message) or (human_follows and may_be_invented(message))
+    return is_of_client or _is_foreign(message)
 
 
 def is_searched(message: BaseMessage) -> bool:
     """Whether a repair searches for the result in whose place a placeholder is.
 
     Not if it is of this package, states a cause that is known, and asks for no search. What a
-    search without records leaves (`recover=False`, a checkpointer that fails) is unknown.
+    search without records leaves (`recover=False`, a checkpointer that fails) is unknown. Not if it
+    has the mark of a search.
     """
     # `isinstance` of a message takes longer than its `type`.
     if message.type != "tool" or not is_synthetic(message, human_follows=True):
         return False
-    is_known = is_placeholder(message) and _marker_of(message)["cause"] != "unknown"
-    return not is_known or look_again_from(message) is not None
+    is_known = marker_of(message).get("cause", "unknown") != "unknown"
+    is_final = is_known if is_placeholder(message) else may_be_invented(message)
+    return not is_final or look_again_from(message) is not None

@@ -77,6 +77,7 @@ def read_history(
     *,
     leaves_open: bool = False,
     look_again: bool = False,
+    ends_pauses: bool = False,
 ) -> Reading:
     """Pair the tool calls and the results of `messages`.
 
@@ -85,6 +86,7 @@ def read_history(
         leaves_open: Whether calls at the end of the history stay without a result. Default: False.
         look_again: Whether to search again for calls with a placeholder that asks for it.
             Default: False.
+        ends_pauses: Whether no pause is open any more: what is read for ends them. Default: False.
     """
     reading = Reading(messages, [corrected(message) for message in messages], {}, {})
     computer_calls: set[str] = set()
@@ -94,7 +96,9 @@ def read_history(
         if isinstance(message, AIMessage):
             computer_calls |= computer_call_ids(message)
             if calls := read_calls(message, index):
-                calling = reading.calling_messages[index] = CallingMessage(index, message, after)
+                is_over = ends_pauses or index in before_human
+                calling = CallingMessage(index, message, after, is_over)
+                reading.calling_messages[index] = calling
                 calling.calls = [PairedCall(calling, call) for call in calls]
                 computer_calls.difference_update(call.id for call in calls)
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
@@ -136,11 +140,8 @@ def _note_what_follows(calling: CallingMessage, reading: Reading, *, leaves_open
     """
     following = range(calling.index + 1, len(reading.messages))
     calling.end = next((k for k in following if _separates(k, calling, reading)), following.stop)
-    others = range(calling.end, following.stop)
-    others_read = (reading.messages[k] for k in others)
-    speaker = next((m for m in others_read if isinstance(m, HumanMessage | AIMessage)), None)
-    calling.human_follows = isinstance(speaker, HumanMessage)
-    is_left = leaves_open and all(isinstance(reading.messages[k], SystemMessage) for k in others)
+    others = (reading.messages[k] for k in range(calling.end, following.stop))
+    is_left = leaves_open and all(isinstance(each, SystemMessage) for each in others)
     complete = [paired for paired in calling.calls if is_complete(paired.call)]
     is_running = not complete or any(paired.answer is None for paired in complete)
     for paired in calling.calls:

@@ -1,8 +1,9 @@
 """Write the repaired history: one pass over a history that has been read.
 
-Each message that calls tools is written with its results after it: the stored answer, else a
-recorded result, else a placeholder. A message that only holds results is left out where it was
-stored, and every other message is copied. There is a `Change` for every difference.
+Each message that calls tools is written with its results after it: the stored answer, together with
+others that differ from it; else a recorded result, else a placeholder. A message that only holds
+results is left out where it was stored, and every other message is copied. There is a `Change` for
+every difference.
 """
 
 from __future__ import annotations
@@ -20,15 +21,14 @@ from langgraph_patch.history.calls import Call, write_calls
 from langgraph_patch.history.changes import Change, ChangeKind, DefectKind, Patch
 from langgraph_patch.history.fields import UNKNOWN_TOOL, digest_of, is_refused_by_all
 from langgraph_patch.history.findings import Cause, DanglingCall, Evidence, Finding
+from langgraph_patch.history.joining import joined
 from langgraph_patch.history.pairing import CallingMessage, PairedCall
 from langgraph_patch.history.placeholders import (
     Placeholder,
+    after_search,
     is_better,
     is_placeholder,
     marked,
-    states_nothing,
-    was_ended,
-    without_look_again,
 )
 from langgraph_patch.history.reading import Reading
 from langgraph_patch.history.results import Result, as_result_of
@@ -92,6 +92,8 @@ def _finding_to_write(paired: PairedCall, evidence: Evidence) -> Finding | None:
         return None  # only a recorded result ends a call that may be alive
     if paired.stated is None:
         return found or Finding()
+    if found and found.result and found.result.content == paired.stated.content:
+        found = replace(found, result=None)  # it is recorded that a tool returned this text
     looked_again = paired.look_again is not None
     return found if found and is_better(found, paired.stated, looked_again=looked_again) else None
 
@@ -100,10 +102,12 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
     """The call with its cause: what is certain of the call itself, else that of the finding."""
     call = paired.call
     cause, error, detail = finding.cause, finding.error, finding.detail
+    if detail == "paused" and (paired.calling.is_over or paired.stated is not None):
+        detail = None  # as it was before a message, or before the first repair
     if not call.name:
         cause, detail = "malformed", "no_name"
     elif call.raw_args is not None and call.source == "stopped":
-        cause, detail = "malformed", None
+        cause, detail = "malformed", "stopped"
     elif call.raw_args is not None and cause == "unknown":
         # LangGraph runs the calls in `tool_calls`. Incomplete arguments there are those of a
         # stored chunk, which LangChain completed: the call may have run.
@@ -128,19 +132,15 @@ def _placeholder(
     call: DanglingCall,
     placeholder: Placeholder | None,
     *,
-    human_follows: bool,
     look_again: bool | str,
-    ended: bool,
 ) -> ToolMessage:
     """The placeholder for `call`; its id is set later.
 
     Args:
         call: The call without a result.
         placeholder: The application's own content. None: the default text of the cause.
-        human_follows: Whether a human message comes before the next message of the model.
         look_again: Whether the next turn searches once more, or the id of the checkpoint from
             which it does.
-        ended: Whether a repair ended the pause in which the call waited.
 
     Raises:
         OptionError: If the application's callable returns neither a str nor a `ToolMessage`.
@@ -152,11 +152,9 @@ def _placeholder(
         marker["inner"] = len(call.inner)
     if look_again:
         marker["look_again"] = look_again
-    if ended:
-        marker["ended"] = True
     content = _own_content(call, placeholder)
     if content is None:
-        content = default_text(call, human_follows=human_follows and not ended)
+        content = default_text(call)
     call_id = call.tool_call_id
     if isinstance(content, str):
         content = ToolMessage(content, name=call.name or None, status="error", tool_call_id=call_id)
@@ -213,6 +211,7 @@ class _Repair:
         own_ids: The ids of the results that the repair wrote anew.
         salts: How many ids were derived from each call, or from equal ones.
         written: The calls as they are written, where they get an id or a name.
+        joined: For results that are told in a message with others, that message.
     """
 
     reading: Reading
@@ -223,6 +222,7 @@ class _Repair:
     own_ids: set[str] = field(default_factory=set)
     salts: Counter[Hashable] = field(default_factory=Counter)
     written: dict[PairedCall, Call] = field(default_factory=dict)
+    joined: dict[Result, BaseMessage] = field(default_factory=dict)
 
     def write(self, index: int, stored: BaseMessage) -> None:
         """Write one message of the history, with the results of its calls."""
@@ -280,18 +280,22 @@ class _Repair:
         """The stored answer of a call."""
         before: BaseMessage = self.reading.messages[answer.index]
         is_in_place = paired.calling.has_in_place(answer)
-        is_read = isinstance(before, ToolMessage) or _is_of_raw_call(before, paired)
-        message = answer.message if is_refused_by_all(before) else before
-        if is_read and is_in_place:
+        told = joined(answer.message, [other.message for other in paired.others])
+        is_raw = is_in_place and _is_of_raw_call(before, paired)
+        if told is answer.message and (is_raw or isinstance(before, ToolMessage)):
+            message = told if is_refused_by_all(before) else before
             self.messages.append(message)
-        elif isinstance(before, ToolMessage):
-            self.messages.append(message)
-            self._add("moved", "misplaced", paired, before, message, index=answer.index)
-        else:
-            own = as_result_of(self._call(paired), answer.message)
-            own = own if own.id else own.model_copy(update={"id": self._own_id("result", paired)})
-            self.messages.append(own)
+            if not is_in_place:
+                self._add("moved", "misplaced", paired, before, message, index=answer.index)
+            return
+        own = as_result_of(self._call(paired), told)
+        own = own if own.id else self._with_own_id(own, paired)
+        self.messages.append(own)
+        if told is answer.message:
             self._add("converted", "wrong_role", paired, before, own, index=answer.index)
+        else:
+            self._add("joined", "duplicate", paired, before, own, index=answer.index)
+            self.joined |= dict.fromkeys(paired.others, own)
 
     def _write_new(self, paired: PairedCall, finding: Finding) -> None:
         """The recorded result of a call, else a placeholder."""
@@ -302,41 +306,31 @@ class _Repair:
         if finding.result is not None:
             kind, message = "recovered", _recovered(finding, finding.result)
             if message.id is None or self._is_taken(message.id, before):
-                own_id = self._own_id("result", paired, before)
-                message = message.model_copy(update={"id": own_id})
+                message = self._with_own_id(message, paired, before)
             self.own_ids.add(str(message.id))
-        elif paired.stated is not None and states_nothing(finding):
-            # Another search found no more than it states.
-            message = without_look_again(paired.stated)
+        elif (kept := after_search(paired.stated, finding)) is not None:
+            message = kept
         else:
-            human_follows = paired.calling.human_follows
-            ended = (finding.is_ended and not human_follows) or was_ended(paired.stated)
-            if ended and finding.detail == "paused":  # as it was when the repair looked
-                finding = replace(finding, detail=None)
             call = _dangling_call(paired, finding)
             cause = call.cause
-            message = _placeholder(
-                call,
-                self.placeholder,
-                human_follows=human_follows,
-                look_again=cause != "malformed" and finding.look_again,
-                ended=ended,
-            )
-            own_id = self._own_id("placeholder", paired, before)
-            message = message.model_copy(update={"id": own_id})
+            look_again = cause != "malformed" and finding.look_again
+            message = _placeholder(call, self.placeholder, look_again=look_again)
+            message = self._with_own_id(message, paired, before)
         message = as_result_of(self._call(paired), message)
         self.messages.append(message)
         defect = "superseded" if before is not None else _defect_of(paired.call, "dangling")
         self._add(kind, defect, paired, before, message, cause=cause)
 
-    def _own_id(self, kind: str, paired: PairedCall, replaced: BaseMessage | None = None) -> str:
-        """An id that is derived from a call, and that no other message has.
+    def _with_own_id(
+        self, message: ToolMessage, paired: PairedCall, replaced: BaseMessage | None = None
+    ) -> ToolMessage:
+        """A message with an id that is derived from a call, and that no other message has.
 
         The same history always gives the same ids. A salt tells calls with one id apart, whose
         messages have none.
         """
+        kind, start = ("placeholder", "patch") if is_placeholder(message) else ("result",) * 2
         seed = (kind, paired.calling.message.id, self._call(paired).id, paired.call.ordinal)
-        start = "patch" if kind == "placeholder" else kind
         while True:
             salt = [self.salts[seed]] if self.salts[seed] else []
             self.salts[seed] += 1  # equal calls do not try a salt twice
@@ -344,7 +338,7 @@ class _Repair:
             if not self._is_taken(own_id, replaced):
                 break
         self.own_ids.add(own_id)
-        return own_id
+        return message.model_copy(update={"id": own_id})
 
     def _is_taken(self, message_id: str, replaced: BaseMessage | None) -> bool:
         """Whether another message has an id than the one that is replaced."""
@@ -364,9 +358,9 @@ class _Repair:
         if result.call_id in self.reading.call_ids:
             defect = "superseded" if result.is_placeholder else "duplicate"
         index, call_id = result.index, result.call_id or ""
-        before = self.reading.messages[index]
-        change = Change("dropped", defect, index, call_id, result.name, None, before, None)
-        self.changes.append(change)
+        before, after = self.reading.messages[index], self.joined.get(result)
+        kind: ChangeKind = "dropped" if after is None else "joined"
+        self.changes.append(Change(kind, defect, index, call_id, result.name, None, before, after))
 
     def _add(
         self,

@@ -1,7 +1,7 @@
 """The texts that state what is known of a call without a result.
 
-They stand in `texts.toml`. A text speaks of the record. Only a recorded result or error allows a
-sentence about what the tool did.
+They stand in `texts.toml`. A text speaks of the record, which may lag behind the world: LangGraph
+does not wait until an answer is written. "Was not run" is said of a call that nothing can run.
 """
 
 from __future__ import annotations
@@ -62,21 +62,13 @@ def set_language(language: Language) -> None:
     _language = language
 
 
-def default_text(call: DanglingCall, *, human_follows: bool) -> str:
-    """The default text of a placeholder, at most `MAX_TEXT` characters long.
-
-    Args:
-        call: The call without a result.
-        human_follows: Whether a human message comes before the next message of the model.
-    """
+def default_text(call: DanglingCall) -> str:
+    """The default text of a placeholder, at most `MAX_TEXT` characters long."""
     texts = _TEXTS[_language]
-    cause, detail = call.cause, f"{call.cause}, {call.detail}"
-    keys = (f"{detail}, human follows", f"{cause}, human follows") if human_follows else ()
-    key = next(key for key in (*keys, detail, cause) if key in texts)
-    names = {
-        "name": one_line(cut(call.name or _NONE, _MAX_NAME)),
-        "id": one_line(cut(call.tool_call_id or _NONE, _MAX_NAME)),
-    }
+    detail = f"{call.cause}, {call.detail}"
+    key = detail if detail in texts else call.cause
+    stored = {"name": call.name, "id": call.tool_call_id}
+    names = {key: one_line(cut(each or _NONE, _MAX_NAME)) for key, each in stored.items()}
     available = MAX_TEXT - len(texts[key].format(**names, error=""))
     error = cut(call.error or "", available // 2 if call.inner else available)
     text = texts[key].format(**names, error=error)
@@ -84,6 +76,16 @@ def default_text(call: DanglingCall, *, human_follows: bool) -> str:
         return text
     text += "" if text.endswith(texts["stop"]) else texts["stop"]
     return text + _fit(texts["inner"], "; ".join(call.inner), MAX_TEXT - len(text))
+
+
+_BETWEEN = ("between results", "between results, left out")
+LINES_BETWEEN: Sequence[str] = [texts[key] for texts in _TEXTS.values() for key in _BETWEEN]
+"""The lines between two results of one call, in each language."""
+
+
+def line_between(*, are_left_out: bool = False) -> str:
+    """The line between two results of one call, with others between them if some are left out."""
+    return _TEXTS[_language][_BETWEEN[are_left_out]]
 
 
 def not_kept_text(not_kept: Sequence[str], *, may_be_kept: bool = False) -> str:

@@ -146,7 +146,7 @@ def repair_with_turns(
         abandoned: The turns.
         run: The run of the node that adds them.
     """
-    turns = yield from _repaired_turns(repairer, history, abandoned, run)
+    turns = yield from _repaired_turns(repairer, abandoned, run)
     added = [change for turn in turns for change in _messages_added(turn)]
     added += [_restored(record) for record in _records_of(turns)]
     return (yield from _repair_around(repairer, history, abandoned.index, added, run))
@@ -200,20 +200,14 @@ class _RepairedTurn(NamedTuple):
 
 
 def _repaired_turns(
-    repairer: Repairer, history: Sequence[BaseMessage], abandoned: Abandoned, run: Run
+    repairer: Repairer, abandoned: Abandoned, run: Run
 ) -> IOGenerator[list[_RepairedTurn]]:
-    """The turns, each repaired as the part of a history that a human message follows.
-
-    Without the message, the placeholder of a call would say that the call still waits.
-    """
-    has_human = any(isinstance(message, HumanMessage) for message in history[abandoned.index :])
-    follows = [HumanMessage("")] if has_human else []
+    """The turns, each repaired; what asked in them does not wait any more."""
     repaired = []
     for turn in abandoned.turns:
         first = list(takewhile(lambda m: isinstance(m, ToolMessage), turn.messages))
-        reading = read_history([*turn.messages[len(first) :], *follows])
+        reading = read_history(turn.messages[len(first) :], ends_pauses=True)
         patch = yield from repairer.repair_abandoned(reading, turn.newest.address.config, run)
-        patch = replace(patch, messages=patch.messages[: len(patch.messages) - len(follows)])
         repaired.append(_RepairedTurn(turn, first, patch))
     return repaired
 

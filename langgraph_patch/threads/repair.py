@@ -213,7 +213,7 @@ def plan_repair(base: StoredHistory, messages: list[BaseMessage], repairer: Repa
     Raises:
         EvidenceError: If the checkpointer raises.
     """
-    reading, recovery = read_history(messages), Recovery()
+    reading, recovery = read_history(messages, ends_pauses=True), Recovery()
     if repairer.recover:
         recovery = run_sync(
             recover_evidence(
@@ -227,16 +227,6 @@ def plan_repair(base: StoredHistory, messages: list[BaseMessage], repairer: Repa
                 once=() if server_of(base.saver) else None,
             )
         )
-    # The repair ends the pause that was found.
-    evidence = {
-        key: replace(
-            finding,
-            detail=None if finding.detail == "paused" else finding.detail,
-            is_ended=finding.detail in ("paused", "approval"),
-        )
-        for key, finding in recovery.evidence.items()
-    }
-    recovery = replace(recovery, evidence=evidence)
     return run_sync(repairer.repair_with(recovery, reading, {}, restore=False)).patch
 
 
@@ -488,6 +478,6 @@ def maybe_written(
     except Stopped:
         raise
     except BaseException as error:
-        if not (saver and store_of(saver).is_undone(error)):
+        if not (saver and store_of(saver).is_undone(saver, error)):
             error.add_note(f"{WRITTEN}{address.thread_id!r}")
         raise

@@ -366,7 +366,7 @@ class OnceCall:
             name, call_id, args = (self._call[key] for key in ("name", "id", "args"))
             cause: Literal["cancelled", "failed"] = "cancelled" if is_cancelled else "failed"
             found = DanglingCall(call_id, name, args, cause, error, self._message, 0)
-            text = default_text(found, human_follows=False)
+            text = default_text(found)
             return [ToolMessage(text, tool_call_id=call_id, name=name, status="error")]
         yield from self.record.refuse(last, self._answers)
         text = "was cancelled, and may have gone on" if is_cancelled else f"failed: {error}"

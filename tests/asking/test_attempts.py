@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -19,6 +19,7 @@ from langgraph.types import RetryPolicy
 from kit import StrictModel
 from langgraph_patch import patch_model, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.histories import call_of
 from support.refused import (
     CONFIG,
     SAID,
@@ -175,6 +176,30 @@ def test_a_form_that_is_not_accepted_any_more_takes_no_request_more():
     assert [plain(seen) for seen in model.seen] == [False, False, True, True, False, False]
     [note] = errors[0].__notes__
     assert "again after this repair" in note
+
+
+def _orphan(messages: Any) -> str | None:
+    """A rule that reads no result without its call."""
+    return "no tool_calls before it" if messages[0].type == "tool" else None
+
+
+@pytest.mark.parametrize("kept", [3, 4])
+def test_a_node_that_shortens_its_history_is_told_what_helps(kept: int, caplog: Any):
+    """The note and the WARNING name `patch_model`; neither knows what becomes of the next turn."""
+    model = RefusingModel(rule=_orphan if kept == 3 else lambda _: "no")
+    node = lambda state: {"messages": [model.invoke(state["messages"][-kept:])]}
+    graph = with_patching(node_of(node))
+    called = AIMessage("", id="a1", tool_calls=[call_of("mail", "c1")])
+    sent = ToolMessage("sent", tool_call_id="c1", id="t1")
+    history = [called, sent, AIMessage("done", id="a2"), HumanMessage("more", id="h1")]
+    with pytest.raises(RefusedError) as caught:
+        graph.invoke({"messages": history}, CONFIG)
+    for said in (" ".join(caught.value.__notes__), caplog.text):
+        assert "again after this repair" in said
+        assert ("patch_model" in said) is (kept == 3)
+        assert "will be refused" not in said
+    model.rule = lambda _: None
+    assert graph.invoke({"messages": [("human", "and more")]}, CONFIG)
 
 
 def test_a_model_that_reads_the_history_again_is_asked_as_it_is():

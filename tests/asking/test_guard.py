@@ -223,7 +223,7 @@ def test_an_unfinished_call_is_asked_for_again(cause, shape, way, name, asynchro
     assert agent.desk.did == {}
     assert len(agent.model.seen) == 2
     assert is_placeholder(agent.model.seen[1][-1])
-    assert "was not run" in agent.model.seen[1][-1].text
+    assert "not a complete JSON object" in agent.model.seen[1][-1].text
     kept = [] if name == "patched_model" else ["ai", "tool"]  # nothing repairs the state there
     assert [m.type for m in agent.history] == ["human", *kept, "ai"]
     agent.say("hello")

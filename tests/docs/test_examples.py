@@ -11,8 +11,8 @@ CONVERSATION = """\
 [human] Write to Bob and wire him 100.
 [ai]
 [tool] sent to bob
-[tool] Tool call wire_money with id call_2 was waiting for human input when another message came \
-in; no answer and no result were recorded.
+[tool] Tool call wire_money with id call_2 asked for human input; no answer and no result are \
+recorded.
 [human] Never mind the money.
 [ai] I have read: Never mind the money.
 """

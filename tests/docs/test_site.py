@@ -4,7 +4,6 @@ import re
 import shlex
 import tomllib
 from fnmatch import fnmatchcase
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,8 @@ POSTED = tomllib.loads(Path(__file__).with_name("posted.toml").read_text("utf-8"
 FORMS = (
     *(("failed", None), ("failed", "timeout"), ("awaiting_input", None), ("not_started", None)),
     *(("awaiting_input", "paused"), ("not_started", "approval"), ("cancelled", None)),
-    *(("malformed", None), ("malformed", "tools_ran"), ("malformed", "no_name"), ("unknown", None)),
+    *(("malformed", detail) for detail in (None, "stopped", "tools_ran", "no_name")),
+    *(("unknown", detail) for detail in (None, "breakpoint", "started")),
 )
 """Each form of a placeholder: its cause and its detail."""
 
@@ -161,9 +161,9 @@ def test_the_table_of_causes_has_the_texts_of_the_program():
     lines = table[2].partition("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     assert {row[0] for row in rows} == {*(f"`{each}`" for each in CAUSES), "(a result is recorded)"}
-    for (cause, detail), human_follows in product(FORMS, (True, False)):
+    for cause, detail in FORMS:
         call = DanglingCall("{id}", "{name}", {}, cause, "{error}", AIMessage(""), 0, detail)
-        text = default_text(call, human_follows=human_follows)
+        text = default_text(call)
         assert any(row[0] == f"`{cause}`" and f"`{text}`" in row[2] for row in rows), text
 
 

@@ -31,6 +31,7 @@ def test_recovery_switched_off():
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 TURN = calls(MAIL, WIRE)
+CANCELLED = '{"cancelled":true}'
 FOUND = {"c1": "sent to bob", "c2": WAITED.format("wire", "c2")}
 
 
@@ -43,12 +44,12 @@ def from_client(content: str, prefix: str) -> list[Any]:
     ("results", "expected"),
     [
         (from_client("Successfully handled tool call.", "do-not-render-"), FOUND),
-        (from_client('{"cancelled":true}', "aui-"), FOUND),
+        (from_client(CANCELLED, "aui-"), {**FOUND, "c2": CANCELLED}),
         (from_client("by hand", "r"), {"c1": "by hand", "c2": "by hand"}),
     ],
 )
 def test_what_clients_send(results: list[Any], expected: dict[str, str]):
-    """What was recorded replaces the inventions of known clients; other results stay."""
+    """What was recorded replaces what known clients invent, and of one what they may have."""
     agent = Agent("create_agent", TURN)
     agent.say("go")
     agent.run({"messages": [*results, HumanMessage("never mind")]})

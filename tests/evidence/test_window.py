@@ -101,7 +101,7 @@ def read(agent: Agent, *texts: str, **options: Any) -> list[str]:
     for text in texts:
         agent.say(text, **options)
     found = [m.text for m in agent.model.seen[-1] if isinstance(m, ToolMessage)]
-    return ["waits" if "was waiting for human input" in text else text for text in found]
+    return ["waits" if "asked for human input" in text else text for text in found]
 
 
 # --- what one search reads of a checkpointer ----------------------------------------------------

@@ -152,7 +152,7 @@ def patched(form: Form, options: Mapping[str, Any]) -> Outcome:
 _NOT_RUN = re.compile(
     r"no start and no result|was not run|rejected the tool call|^Tool call .* failed"
 )
-_WAITS = re.compile(r"(is|was) waiting for human input")
+_WAITS = re.compile(r"asked for human input")
 _OPEN = re.compile(r"may or may not")
 
 

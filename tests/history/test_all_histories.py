@@ -16,6 +16,7 @@ SPEAKS = {
     "valid_stays": (1_860, 22_499),
     "second_pass": (1_884, 22_620),
     "only_result": (148, 1_948),
+    "each_result": (14, 426),
     "nearest_call": (599, 10_629),
     "portable_ids": (1_884, 22_620),
     "settled": (114, 1_723),

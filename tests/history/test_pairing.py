@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, FunctionMessage, SystemMessage, T
 from langgraph_patch import is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.fields import PLACEHOLDER_KEY
 from support.histories import H, ai, is_quiet, made, marked, repaired, result
-from support.placeholder_texts import DEEPAGENTS_CANCELLED
+from support.placeholder_texts import DEEPAGENTS_CANCELLED, both
 
 X = H("x")
 
@@ -61,7 +61,7 @@ RULES = {
         ([A, X, A2, X, result("2")], [None, "2"]),
         ([A, X, A2, result("r"), result("r")], [None, "r"]),
         ([A, X, ai(("u", "c1"), id="a2"), named("r", "t")], [None, None]),
-        ([A, result("1"), result("2")], ["1"]),
+        ([A, result("1"), result("2")], [both("1", "2")]),
         ([*RENAMED, result("2")], [None, "2"]),
         ([RENAMED[3], X, A, X, result("r")], [None, "r"]),
         ([ai("t_deadbeef", id="a1"), X, result("r", "t")], [None]),
@@ -86,7 +86,7 @@ RULES = {
     ],
     "names that a handoff wrote": [
         ([*GONE, HERE, named("r", "here")], ["1", "2", "r"]),
-        ([*GONE, HERE, named("r", "here"), X, named("3", "here")], ["1", "2", "r"]),
+        ([*GONE, HERE, named("r", "here"), X, named("3", "here")], ["1", "2", both("r", "3")]),
         ([*GONE, X, HERE, X, named("r", "here"), X], ["1", "2", "r"]),
         ([GONE[0], X, named("1", "here"), HERE, named("r", "here")], [None, None, "r"]),
         ([ai(("t", "c1")), X, ai(("u", "c1")), named("r", "t")], [None, None]),

@@ -35,19 +35,18 @@ def english_again():
 NO_ANSWER, NO_START = "没有记录到答复,也没有记录到结果。", "没有记录到开始,也没有记录到结果。"
 CASES = [
     (ASKED, X, Finding(), en.UNKNOWN, "的结果未知;它可能已经执行,也可能没有执行。"),
-    (ASKED, X, WAITS, en.WAITED, f"在等待人工输入时收到了另一条消息;{NO_ANSWER}"),
-    (ASKED, SYSTEM, WAITS, en.WAITED_UNTIL_ENDED, f"在暂停结束时仍在等待人工输入;{NO_ANSWER}"),
-    (ASKED, SYSTEM, PAUSED, en.WAITING, f"正在等待人工输入;{NO_ANSWER}"),
+    (ASKED, SYSTEM, WAITS, en.WAITED, f"请求过人工输入;{NO_ANSWER}"),
+    (ASKED, X, PAUSED, en.WAITED, f"请求过人工输入;{NO_ANSWER}"),
+    (ASKED, SYSTEM, PAUSED, en.WAITING, f"请求过人工输入,其暂停记录为未结束;{NO_ANSWER}"),
     (ASKED, X, NO, FAILED_NO, "在最后一次有记录的尝试中失败:no"),
-    (ASKED, X, TIMEOUT, TIMED_OUT_NO, "已超时;它可能仍在继续执行:no"),
+    (ASKED, X, TIMEOUT, TIMED_OUT_NO, "在最后一次有记录的尝试中超时;它可能仍在继续执行:no"),
     (ASKED, X, Finding("not_started"), en.NOT_STARTED, f":{NO_START}"),
-    (ASKED, X, APPROVAL, en.NOT_APPROVED, f":收到另一条消息时正在等待批准;{NO_START}"),
-    (ASKED, SYSTEM, APPROVAL, en.NOT_APPROVED_YET, f":当时正在等待批准;{NO_START}"),
+    (ASKED, X, APPROVAL, en.NOT_APPROVED, f":请求过批准;没有记录到答复,{NO_START}"),
     (ASKED, X, Finding("cancelled"), en.CANCELLED, ":记录到一次取消;它可能已经全部或部分生效。"),
-    (CUT, X, Finding(), en.MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
+    (CUT, X, Finding(), en.MALFORMED, f":其参数不是完整的 JSON 对象;{NO_START}"),
     (CUT, X, RAN, en.INCOMPLETE, "的参数不完整;其结果未知。"),
     (CUT, X, NO, FAILED_NO, "在最后一次有记录的尝试中失败:no"),
-    (STOPPED_CALL, X, TIMEOUT, en.MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
+    (STOPPED_CALL, X, TIMEOUT, en.STOPPED, "没有执行:其参数不是完整的 JSON 对象。"),
     (CHUNK, X, Finding(), en.INCOMPLETE, "的参数不完整;其结果未知。"),
     (NAMELESS, X, Finding("cancelled"), en.NO_NAME, "没有执行:它没有指明工具。"),
 ]
@@ -61,7 +60,8 @@ def test_each_cause_has_its_text(language):
     """
     set_language(language)
     for message, behind, finding, english, chinese in CASES:
-        marker = {"arguments": '{"a'} if english in (en.MALFORMED, en.INCOMPLETE) else {}
+        is_cut = english in (en.MALFORMED, en.STOPPED, en.INCOMPLETE)
+        marker = {"arguments": '{"a'} if is_cut else {}
         name = "(none)" if message is NAMELESS else "t"
         cause = "malformed" if marker or message is NAMELESS else finding.cause
         text = english if language == "en" else f"工具调用 {name}(ID 为 c1){chinese}"

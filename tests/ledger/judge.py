@@ -12,17 +12,15 @@ CALL = r"^Tool call \S+ with id \S+"
 TEXTS = (
     ("unknown", r"^No result of tool call \S+ with id \S+ (was recorded|is known); it may or may"),
     ("unknown", rf"{CALL} has incomplete arguments; no result (was recorded|is known)"),
-    ("started", rf"{CALL} was started; no result "),
+    ("started", rf"{CALL} is recorded as started; no result "),
     ("not run", rf"{CALL} (was not run|could not be executed)"),
     ("not run", r"(^|result:\n)User rejected the tool call for "),
-    (
-        "no start recorded",
-        rf"{CALL}:( an approval was pending.*;)? no start and no result were",
-    ),
-    ("waiting", rf"{CALL} (was|is) waiting for human input.*; no answer and no result were rec"),
+    ("no start recorded", rf"{CALL}: an approval was asked for; no answer, no start and no res"),
+    ("no start recorded", rf"{CALL}:( its arguments .* object;)? no start and no result are rec"),
+    ("waiting", rf"{CALL} asked for human input.*; no answer and no result are recorded"),
     ("failed", rf"{CALL} failed in its last recorded attempt: "),
     ("cancelled", rf"{CALL} (was cancelled - another message|did not complete)"),
-    ("cancellation", rf"{CALL}: a cancellation was recorded; it may have taken effect"),
+    ("cancellation", rf"{CALL}: a cancellation is recorded; it may have taken effect"),
     ("result", RECEIPT.pattern),
     ("named", r"(^|result:\n)(Updated file /?|final answer for |Successfully .* to )(?P<ref>\w+)"),
     ("own words", r"^Error(:| invoking tool) |can only be|cannot be called|validation err|^\s*$"),
@@ -140,8 +138,8 @@ class Judge:
                     for label in filter(None, labels):
                         self._add("false", f"{kind}: {label}", call, text, at)
                 # What a search in a disturbed run did not find may stay unknown.
-                own = [n for n in self._executions(call) if n < before and self._is_certain(n, at)]
-                if own and not _receipts(text) and self._is_calm(first[call, text]):
+                own = {n for n in self._executions(call) if n < before and self._is_certain(n, at)}
+                if own - _receipts(text) and self._is_calm(first[call, text]):
                     self._add("lost", f"read instead: {kind}", call, text, at)
 
     def _judge_presence(self):

@@ -52,7 +52,7 @@ def test_a_lookup_that_does_not_know(caplog: pytest.LogCaptureFixture):
     for lookup in (lambda _: None, lambda call: call.args["missing"]):
         agent = paused("create_agent", wire=lookup)
         agent.say("never mind")
-        assert "was waiting for human input" in agent.read["c2"]
+        assert "asked for human input" in agent.read["c2"]
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert warnings == ["the lookup for tool call 'c2' raised KeyError('missing')"]
 

@@ -62,7 +62,7 @@ def test_the_record_wins_over_the_text_of_deepagents(build: Any, value: Any, *, 
     it.say("go")
     it.run(value)
     assert it.results["c1"] == "sent to bob"
-    assert "waiting for human input" in it.results["c2"]
+    assert "asked for human input" in it.results["c2"]
     assert it.desk.did == {"mail bob": 1}
     it.say("hello")
     assert validate_messages(it.history) == []

@@ -208,7 +208,7 @@ def test_a_step_that_timed_out(late: Any):
     if recorded:
         assert agent.read["c2"] == "slowly"
     else:
-        assert ("a cancellation was recorded" in agent.read["c2"]) is agent.asynchronous
+        assert ("a cancellation is recorded" in agent.read["c2"]) is agent.asynchronous
 
 
 # --- the commands ----------------------------------------------------------------------------

@@ -144,7 +144,7 @@ def test_patched_the_conversation_goes_on(name, kind, asynchronous):
     for request in server.requests[1:]:
         sent = repr(request)
         assert sent.count("sent to bob") == 1
-        assert len(re.findall("was waiting for human input", sent)) == 1
+        assert len(re.findall("asked for human input", sent)) == 1
     assert validate_messages(agent.history) == []
     assert agent.desk.did == {"mail bob": 1}
 

@@ -100,7 +100,7 @@ async def test_a_message_instead_of_the_answer(service):
     assert (kind, text) == ("answer", "I have read: Never mind.")
     mail, wire = service.results("1")
     assert mail == "sent to bob"
-    assert "was waiting for human input" in wire
+    assert "asked for human input" in wire
     late = await service.client.post("threads/1", json={"id": question, "text": "yes"})
     assert late.status_code == httpx.codes.CONFLICT
     loaded = (await service.client.get("threads/1")).json()
@@ -131,6 +131,6 @@ async def test_a_client_that_leaves(service):
     assert events == [("answer", "I have read: Are you there?")]
     mail, wire = service.results("3")
     assert mail == "sent to bob"
-    assert "a cancellation was recorded" in wire
+    assert "a cancellation is recorded" in wire
     await asyncio.sleep(2)
     assert service.payments() == []

@@ -1,44 +1,50 @@
 """The default texts of placeholders, each with the tool's name and the call id to fill in."""
 
 UNKNOWN = "No result of tool call {} with id {} is known; it may or may not have run."
-WAITED = (
-    "Tool call {} with id {} was waiting for human input when another message came in; "
-    "no answer and no result were recorded."
-)
-WAITED_UNTIL_ENDED = (
-    "Tool call {} with id {} was waiting for human input when the pause was ended; "
-    "no answer and no result were recorded."
-)
+WAITED = "Tool call {} with id {} asked for human input; no answer and no result are recorded."
 WAITING = (
-    "Tool call {} with id {} is waiting for human input; no answer and no result were recorded."
+    "Tool call {} with id {} asked for human input, and its pause is recorded as open; "
+    "no answer and no result are recorded."
 )
 FAILED = "Tool call {} with id {} failed in its last recorded attempt: {}"
-TIMED_OUT = "Tool call {} with id {} timed out; it may have gone on: {}"
-NOT_STARTED = "Tool call {} with id {}: no start and no result were recorded."
-NOT_APPROVED = (
-    "Tool call {} with id {}: an approval was pending when another message came in; "
-    "no start and no result were recorded."
+TIMED_OUT = (
+    "Tool call {} with id {} timed out in its last recorded attempt; it may have gone on: {}"
 )
-NOT_APPROVED_YET = (
-    "Tool call {} with id {}: an approval was pending; no start and no result were recorded."
+NOT_STARTED = "Tool call {} with id {}: no start and no result are recorded."
+NOT_APPROVED = (
+    "Tool call {} with id {}: an approval was asked for; no answer, no start and no result "
+    "are recorded."
 )
 CANCELLED = (
-    "Tool call {} with id {}: a cancellation was recorded; "
+    "Tool call {} with id {}: a cancellation is recorded; "
     "it may have taken effect, in whole or in part."
 )
-MALFORMED = "Tool call {} with id {} was not run: its arguments are not a complete JSON object."
+MALFORMED = (
+    "Tool call {} with id {}: its arguments are not a complete JSON object; "
+    "no start and no result are recorded."
+)
+STOPPED = "Tool call {} with id {} was not run: its arguments are not a complete JSON object."
 INCOMPLETE = "Tool call {} with id {} has incomplete arguments; no result is known."
 BREAKPOINT = (
     "Tool call {} with id {}: the graph is set to pause before this tool; no start and no result "
-    "were recorded; it may or may not have run."
+    "are recorded; it may or may not have run."
 )
 STARTED = (
-    "Tool call {} with id {} was started; no result was recorded; "
+    "Tool call {} with id {} is recorded as started; no result is recorded; "
     "it may or may not have taken effect."
 )
 NO_NAME = "Tool call {} with id {} was not run: it names no tool."
 
-# Texts of deepagents' middleware.
+ANOTHER = "Another recorded result of the same call:"
+LEFT_OUT = "More results of the same call are recorded, and are left out here. A newer one:"
+
+
+def both(*texts: str) -> str:
+    """The text of a message that tells several results of its call."""
+    return f"\n{ANOTHER}\n".join(texts)
+
+
+# Texts of deepagents' middleware, and of langgraph-checkpoint-aws 1.0.5 to 1.1.0.
 
 DEEPAGENTS_CANCELLED = (
     "Tool call {} with id {} was cancelled - another message came in before it could be completed."
@@ -50,3 +56,4 @@ DEEPAGENTS_INCOMPLETE = (
     "Tool call {} with id {} did not complete - no result was recorded. "
     "It may have been cancelled or interrupted."
 )
+AWS = "Tool call '{}' with id '{}' was interrupted before completion."

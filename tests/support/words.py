@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langgraph_patch import Finding, is_placeholder, patch_messages, portable_messages
 from support.histories import ai, invalid_of, marked
-from support.placeholder_texts import UNKNOWN
+from support.placeholder_texts import ANOTHER, UNKNOWN
 
 
 class Letter(NamedTuple):
@@ -148,11 +148,17 @@ def real(history: Iterable[BaseMessage]) -> list[ToolMessage]:
     return [m for m in history if isinstance(m, ToolMessage) and not is_placeholder(m)]
 
 
+def told(message: ToolMessage) -> list[str]:
+    """The texts of the results that a message tells: each is a line that names its place."""
+    return [line for line in str(message.text).splitlines() if line != ANOTHER]
+
+
 def callers(history: Sequence[BaseMessage]) -> dict[str | None, str | None]:
-    """The id of each real result, and the id of the message behind whose results it stands."""
+    """The text of each real result, and the id of the message behind whose results it is told."""
     found: dict[str | None, str | None] = {}
     for index, message in enumerate(history):
-        found |= {m.id: message.id for m in real(behind(history, index)) if made_by(message)}
+        own = real(behind(history, index)) if made_by(message) else []
+        found |= dict.fromkeys((text for m in own for text in told(m)), message.id)
     return found
 
 
@@ -168,9 +174,9 @@ def answered(word: str) -> bool:
 
 
 def only_results_change(word: str) -> bool:
-    """All other messages stay the same objects; no result is changed, or written twice.
+    """All other messages stay the same objects; no result is changed, or told twice.
 
-    A message with a cut call lists that call.
+    A message with a cut call lists that call. One with several results tells those of its id.
     """
     history, messages = repaired(word)
     others, kept = ([m for m in h if not isinstance(m, ToolMessage)] for h in (history, messages))
@@ -179,9 +185,15 @@ def only_results_change(word: str) -> bool:
         (a.id, made_by(a)) == (b.id, made_by(b)) if is_cut else a is b
         for a, b, is_cut in zip(others, kept, cut, strict=True)
     )
-    own = {id(message) for message in history}
-    found = real(messages)
-    return are_same and all(id(m) in own for m in found) and len({*map(id, found)}) == len(found)
+    own, found = {id(message) for message in history}, real(messages)
+    texts = {call_id: {*_texts_of(history, call_id)} for call_id in ("c1", "c2")}
+    all_told = [text for m in found for text in told(m)]
+    are_own = all(id(m) in own or {*told(m)} <= texts[m.tool_call_id] for m in found)
+    return are_same and are_own and len({*all_told}) == len(all_told)
+
+
+def _texts_of(history: Sequence[BaseMessage], call_id: str) -> list[str]:
+    return [str(m.text) for m in real(history) if m.tool_call_id == call_id]
 
 
 def valid_stays(word: str) -> bool | None:
@@ -212,9 +224,25 @@ def only_result(word: str) -> bool | None:
         [result] = own
         if history.index(result) > index and result.name in (None, call.name):
             is_certain = True
-            if found.get(result.id) != history[index].id:
+            if found.get(str(result.text)) != history[index].id:
                 return False
     return is_certain or None
+
+
+def each_result(word: str) -> bool | None:
+    """Each different result of the only call of its id can be read beside it."""
+    history, messages = repaired(word)
+    made = [(index, call) for index, m in enumerate(history) for call in made_by(m)]
+    found = callers(messages)
+    are_several = False
+    for index, call in made:
+        if [other.id for _, other in made].count(call.id) == 1:
+            behind_it = [m for m in history[index:] if m.name in (None, call.name)]
+            own = _texts_of(behind_it, call.id)
+            are_several |= len(own) > 1
+            if any(found.get(text) != history[index].id for text in own):
+                return False
+    return are_several or None
 
 
 def nearest_call(word: str) -> bool | None:
@@ -225,8 +253,8 @@ def nearest_call(word: str) -> bool | None:
     history, messages = repaired(word)
     places = {message.id: index for index, message in enumerate(history)}
     found = callers(messages)
-    for result in (result for result in real(history) if result.id in found):
-        place, caller = places[result.id], places[found[result.id]]
+    for result in (result for result in real(history) if str(result.text) in found):
+        place, caller = places[result.id], places[found[str(result.text)]]
         ids = [{call.id for call in made_by(m)} for m in history[:place]]
         nearest = max((i for i, own in enumerate(ids) if result.tool_call_id in own), default=-1)
         between = history[place + 1 : caller]
@@ -243,7 +271,7 @@ def portable_ids(word: str) -> bool:
 
 
 def settled(word: str) -> bool | None:
-    """A result that a repair found in the records stays at its call, also if a late one comes.
+    """A result that a repair found in the records is told at its call, also if a late one comes.
 
     One that names no tool may give way to one that does.
     """
@@ -255,24 +283,24 @@ def settled(word: str) -> bool | None:
             evidence = {(place, ordinal): Finding(result=known)}
             first = patch_messages(history, evidence=evidence).messages
             key = history[place].id, ordinal
-            if _answers(first).get(key) != "known":
+            if "known" not in _answers(first).get(key, ()):
                 continue  # it has a result already
             are_known = True
             seconds = [[*first, LETTERS[late].make(len(history))] for late in later]
             after = [_answers(patch_messages(second).messages) for second in seconds]
             if patch_messages(first).messages is not first:
                 return False
-            if any(answers.get(key) != "known" for answers in after):
+            if any("known" not in answers.get(key, ()) for answers in after):
                 return False
     return are_known or None
 
 
-def _answers(messages: Sequence[BaseMessage]) -> dict[tuple[Any, ...], str | None]:
-    """The id of the real result of each call: by the message, and the position of the call in it.
+def _answers(messages: Sequence[BaseMessage]) -> dict[tuple[Any, ...], list[str]]:
+    """What is told of each call with a result: by the message, and the position of the call in it.
 
     Of the calls of one id, the results name the tool, or are in the order of the calls.
     """
-    found: dict[tuple[Any, ...], str | None] = {}
+    found: dict[tuple[Any, ...], list[str]] = {}
     for index, message in enumerate(messages):
         left, calls = behind(messages, index), dict(enumerate(made_by(message)))
         for is_wanted in (
@@ -285,7 +313,7 @@ def _answers(messages: Sequence[BaseMessage]) -> dict[tuple[Any, ...], str | Non
                     left.remove(own)
                     del calls[ordinal]
                     if not is_placeholder(own):
-                        found[message.id, ordinal] = own.id
+                        found[message.id, ordinal] = told(own)
     return found
 
 
@@ -293,6 +321,6 @@ LAWS: Mapping[str, Law] = {
     law.__name__: law
     for law in (
         *(answered, only_results_change, valid_stays, second_pass),
-        *(only_result, nearest_call, portable_ids, settled),
+        *(only_result, each_result, nearest_call, portable_ids, settled),
     )
 }

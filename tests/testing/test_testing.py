@@ -22,7 +22,7 @@ from langgraph_patch.testing import (
     pause,
     refuse,
 )
-from support.placeholder_texts import FAILED, MALFORMED, UNKNOWN, WAITED
+from support.placeholder_texts import FAILED, STOPPED, UNKNOWN, WAITED
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
 TWO = calls(("mail", {"to": "bob"}), ("mail", {"to": "eve"}))
@@ -71,7 +71,7 @@ def test_a_patched_graph_goes_on(name: str, kind: str, *, asynchronous: bool):
         == {
             "pause": {"c1": SENT, "c2": WAITED.format("wire", "c2")},
             "fail": {"c1": SENT, "c2": FAILED.format("wire", "c2", "OSError('kaput')")},
-            "cut": {"c7": MALFORMED.format("mail", "c7")},
+            "cut": {"c7": STOPPED.format("mail", "c7")},
             "refuse": {},
         }[name]
     )

@@ -363,8 +363,8 @@ def test_a_thread_that_no_graph_fits_waits():
 
 MIDDLE = [PatchToolCallsMiddleware()]
 GATE = HumanInTheLoopMiddleware(interrupt_on={"wire": True})
-APPROVAL = texts.NOT_APPROVED_YET.format("wire", "c1")
-ENDED = texts.WAITED_UNTIL_ENDED.format("wire", "c1")
+APPROVAL = texts.NOT_APPROVED.format("wire", "c1")
+ENDED = texts.WAITED.format("wire", "c1")
 
 
 @pytest.mark.parametrize("way", ["with_patching", "middleware"])

@@ -18,11 +18,11 @@ _TEXTS: dict[str, Callable[[Sequence[str]], bool]] = {
     r"may or may not": lambda _: True,
     r"no start and no result|was not run": lambda did: "start" not in did,
     r"rejected the tool call": lambda did: not _has_worked(did),
-    r"waiting for human input": lambda did: did[-1:] == ["start"],
+    r"asked for human input": lambda did: did[-1:] == ["start"],
     r"failed in its last recorded attempt: .*kaput": lambda did: (
         "raised" in did and not _has_worked(did)
     ),
-    r"a cancellation was recorded": lambda did: "cancelled" in did,
+    r"a cancellation is recorded": lambda did: "cancelled" in did,
 }
 """For a text about a call whether it is true, if that is what became of the call so far."""
 

@@ -176,7 +176,8 @@ def _with_content(message: BaseMessage, content: Any) -> BaseMessage:
 def as_one(messages: Sequence[BaseMessage], between: str = "\n") -> BaseMessage:
     """Messages of one role as one, with the id of the first.
 
-    Where their names differ, it has none, and each part says whose it is.
+    Where their names differ, it has none, and each part says whose it is; a line of a text that
+    begins as a part does is indented.
 
     Args:
         messages: The messages; they are not changed.
@@ -187,6 +188,7 @@ def as_one(messages: Sequence[BaseMessage], between: str = "\n") -> BaseMessage:
     for message in messages:
         own = [block.stored for block in blocks_of(message)]
         if len(names) > 1:
+            own = [*map(_indented, own)]
             speaker = re.sub(r"[\s\[\]]+", " ", message.name or "").strip() or "no name"
             first = own.pop(0) if own and isinstance(own[0], str) else ""
             own.insert(0, f"[{speaker}]: {first}")
@@ -196,6 +198,17 @@ def as_one(messages: Sequence[BaseMessage], between: str = "\n") -> BaseMessage:
         whole = between.join(content)
     name = None if len(names) > 1 else messages[0].name
     return messages[0].model_copy(update={"content": whole, "name": name})
+
+
+_BEGINS = re.compile(r"(?:\A|\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])(?=\W{0,9}\[)")
+
+
+def _indented(part: Any) -> Any:
+    """A text, or a block with one, in which no line begins as a part of a speaker does."""
+    if isinstance(part, str):
+        return _BEGINS.sub(r"\g<0>  ", part)
+    text = part.get("text") if isinstance(part, dict) else None
+    return {**part, "text": _indented(text)} if isinstance(text, str) else part
 
 
 # --- what a message says ----------------------------------------------------------------------

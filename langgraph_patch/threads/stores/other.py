@@ -73,7 +73,7 @@ class Store:
         """Why nothing can be deleted; None if nothing speaks against it, or it is not known."""
         return None
 
-    def is_undone(self, error: BaseException) -> bool:  # noqa: ARG002 - for others
+    def is_undone(self, saver: Any, error: BaseException) -> bool:  # noqa: ARG002 - for others
         """Whether an error of a write says that nothing was written."""
         return False
 

@@ -96,7 +96,7 @@ class PostgresStore(TableStore):
             return None
         return f"{_DATABASE}: the user may not DELETE in the table 'checkpoints', as an undo does"
 
-    def is_undone(self, error: BaseException) -> bool:
+    def is_undone(self, saver: Any, error: BaseException) -> bool:  # noqa: ARG002 - for others
         """Whether the server has said that a statement failed, so that its transaction did nothing.
 
         A connection that is lost, or a server that goes down, may have committed it before.

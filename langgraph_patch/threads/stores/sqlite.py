@@ -45,6 +45,12 @@ class SqliteStore(TableStore):
     parameter = "?"
     cursor = methodcaller("cursor")
 
+    def is_undone(self, saver: Any, error: BaseException) -> bool:
+        """Whether SQLite has said that a statement failed, and a later commit cannot write it."""
+        code = getattr(error, "sqlite_errorcode", 0) if class_names(error, "sqlite3") else 0
+        # An extended code has the primary one in its last byte.
+        return code % 256 in _NOT_DONE and not saver.conn.in_transaction
+
     def is_failure(self, chain: Sequence[BaseException]) -> bool | None:
         """Whether the file cannot be read: locked, full, no database. Rows may be odd."""
         own = [each for each in chain if class_names(each, "sqlite3")]
@@ -65,6 +71,8 @@ def _is_of_file(error: BaseException) -> bool:
 
 
 _NOT_A_DATABASE = 26
+_NOT_DONE = (5, 6, 8, 11, 13, _NOT_A_DATABASE)
+"""SQLITE_BUSY, LOCKED, READONLY, CORRUPT, FULL. Behind an I/O error a commit may be in the file."""
 
 # --- opening -----------------------------------------------------------------------------
 
@@ -107,9 +115,9 @@ def open_saver(
         raise StoreError(f"{target!r}: {error}. {_advice(error)}") from error
 
 
-def _advice(error: BaseException) -> str:
+def _advice(said: object) -> str:
     """What to do where the file cannot be read or written."""
-    found = (advice for text, advice in _ADVICE.items() if text in str(error))
+    found = (advice for text, advice in _ADVICE.items() if text in str(said))
     return next(found, "Is it the SQLite database that LangGraph writes to?")
 
 
@@ -146,6 +154,10 @@ def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
     if conn.execute("SELECT 1 FROM checkpoints LIMIT 1").fetchone() is None:
         raise no_checkpoint(repr(target))
     if write:
+        # SQLite may read one thread of such a file, and damage another one with a write.
+        for (found,) in conn.execute("PRAGMA quick_check(1)"):
+            if found != "ok":
+                raise StoreError(f"{target!r} is malformed: {short(found)}. {_advice('malformed')}")
         trigger = conn.execute(_TRIGGERS).fetchone()
         if trigger:
             raise ThreadError(

@@ -11,7 +11,7 @@ import ormsgpack
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langgraph_patch.errors import ThreadError
+from langgraph_patch.errors import StoreError, ThreadError
 from langgraph_patch.threads import open_database, repair_thread, scan_threads
 from langgraph_patch.threads.stores import sqlite
 from support.databases import execute, open_saver
@@ -192,3 +192,46 @@ def test_what_is_no_database_of_threads_is_named(tmp_path, path):
             found(name)
         assert len(str(raised.value)) < 400
         assert "secret" not in str(raised.value)
+
+
+def test_a_malformed_file_takes_no_repair(path):
+    """Also of a thread that can be read: a write may damage another one. It can be scanned."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE other AS SELECT randomblob(20000) AS value")
+        page = database.execute("PRAGMA page_size").fetchone()[0]
+        database.commit()
+    content = bytearray(Path(path).read_bytes())
+    content[-page:] = b"\xff" * page
+    Path(path).write_bytes(content)
+    assert found(path) == DAMAGED
+    advice = r"is malformed: .*\.recover"
+    with pytest.raises(StoreError, match=advice), open_database(path, write=True):
+        pytest.fail("it was opened")
+    assert Path(path).read_bytes() == content
+
+
+REFUSALS = {
+    "full": "PRAGMA max_page_count = 1",
+    "read-only": "PRAGMA query_only = ON",
+    "locked": "PRAGMA busy_timeout = 0",
+}
+
+
+@pytest.mark.parametrize("reason", REFUSALS)
+def test_a_refusal_of_sqlite_says_that_nothing_was_written(reason, path):
+    """Its code says so; not of a commit that failed: a later one may write what is left."""
+    with closing(sqlite3.connect(path)) as other, open_database(path, write=True) as saver:
+        saver.conn.execute(REFUSALS[reason])
+        if reason == "locked":
+            other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError) as caught:
+            repair_thread(saver, thread(), placeholder="x" * 100_000, min_age=0)
+        assert getattr(caught.value, "__notes__", []) == []
+        saver.conn.execute("PRAGMA query_only = OFF")
+        other.rollback()
+        store = sqlite.SqliteStore()
+        assert store.is_undone(saver, caught.value)
+        saver.conn.execute("BEGIN")
+        assert not store.is_undone(saver, caught.value)
+        saver.conn.rollback()
+    assert found(path) == DAMAGED
