@@ -486,9 +486,9 @@ def test_what_the_server_has_refused_was_not_written(own, cli):
     codes = {"42501": True, "40001": True, "57014": True, "08006": False, "57P01": False}
     codes |= {"40003": False}
     for state, is_undone in codes.items():
-        assert store.PostgresStore().is_undone(psycopg.errors.lookup(state)()) == is_undone
-    assert not store.PostgresStore().is_undone(psycopg.OperationalError())
-    assert not store.PostgresStore().is_undone(KeyboardInterrupt())
+        assert store.PostgresStore().is_undone(None, psycopg.errors.lookup(state)()) == is_undone
+    assert not store.PostgresStore().is_undone(None, psycopg.OperationalError())
+    assert not store.PostgresStore().is_undone(None, KeyboardInterrupt())
 
 
 def test_why_a_connection_failed_is_said(postgres, cli, monkeypatch):
