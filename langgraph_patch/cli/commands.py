@@ -171,7 +171,7 @@ def show(options: Namespace) -> int:
             history = _history(saver, report, options.messages_key)
             shown.append(view.report_view(values, history, whole=options.all))
     if output.has_histories(counts, options) and not shown:
-        output.tell(options, "no run has written to this thread yet.")
+        output.tell(options, "no run has written a history there yet.")
     if not options.json:
         output.print_view(Group(*shown))
     return output.exit_code(counts, options)
