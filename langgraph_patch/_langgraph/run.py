@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -62,7 +64,7 @@ _SEND = "__pregel_send"
 
 _CALL = "__pregel_call"
 """A partial that starts a `@task`: its first argument is a weak reference to the task that runs,
-its `schedule_task` is a method of the loop."""
+its `schedule_task` is a method of the loop. A node with a timeout gets a function around it."""
 
 _NODE = "langgraph_node"
 """The metadata key with the name of the node that runs. It is absent outside of a node."""
@@ -242,6 +244,11 @@ class Run:
         """The recorded answers to the `interrupt()`s of the task."""
         return [*(getattr(self._own.get(_SCRATCHPAD), "resume", None) or ())]
 
+    def asked_in(self, writes: Iterable[tuple[str, str, Any]]) -> list[Any]:
+        """What the task has asked, by the pending writes of its checkpoint."""
+        own = str(self._own.get("checkpoint_ns", "")).rpartition(":")[2], INTERRUPT
+        return [each for task, channel, value in writes if (task, channel) == own for each in value]
+
     @property
     def new_answers(self) -> list[Any]:
         """Other answers that this run got: one without an interrupt id, those to what waits."""
@@ -297,7 +304,7 @@ class Run:
         A function that is the node may call others with the same config. A graph that is a node has
         its wrapper as `wrapper`.
         """
-        reference = next(iter(getattr(self._own.get(_CALL), "args", ())), None)
+        reference = next(iter(getattr(self._call, "args", ())), None)
         task = reference() if isinstance(reference, weakref.ref) else None
         process = getattr(task, "proc", None)
         node = next(iter(getattr(process, "steps", ())), process)
@@ -371,8 +378,14 @@ class Run:
     # --- the loop ------------------------------------------------------------------------
 
     @property
+    def _call(self) -> Any:
+        call = self._own.get(_CALL)
+        inside = inspect.getclosurevars(call).nonlocals.values() if inspect.isfunction(call) else ()
+        return next((each for each in inside if isinstance(each, partial)), call)
+
+    @property
     def _loop(self) -> Any:
-        schedule = getattr(self._own.get(_CALL), "keywords", {}).get("schedule_task")
+        schedule = getattr(self._call, "keywords", {}).get("schedule_task")
         return getattr(schedule, "__self__", None)
 
     def stored(self) -> IOGenerator[bool]:

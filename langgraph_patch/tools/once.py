@@ -38,7 +38,8 @@ from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import GraphError, StartedError
-from langgraph_patch.evidence.claims import Claim, Record, keeps_first_write
+from langgraph_patch.evidence.claiming import Record, keeps_first_write
+from langgraph_patch.evidence.claims import Claim
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.findings import DanglingCall
 from langgraph_patch.history.texts import default_text
@@ -64,10 +65,12 @@ class Once:
     Attributes:
         names: Their names.
         messages_key: The state key of the history that makes the calls.
+        is_all: Whether nothing else of the application runs in the task. Default: False.
     """
 
     names: Sequence[str]
     messages_key: str
+    is_all: bool = False
 
     def call(self, call: Mapping[str, Any], state: Any, config: Any) -> OnceCall | None:
         """A call that is about to run; None if it is of another tool, or is claimed further out.
@@ -82,7 +85,11 @@ class Once:
         """
         if call["name"] not in self.names:
             return None
-        found = OnceCall(Run(config), call, self._message(state), self.messages_key)
+        run, message = Run(config), self._message(state)
+        if message is None or all(each["id"] != call["id"] for each in message.tool_calls):
+            # A `Send` may carry a copy that has lost its calls: the graph has the message itself.
+            message = self._message(run.value_after(self.messages_key)) or message
+        found = OnceCall(run, call, message, self)
         return None if found.record.row in _CLAIMED.get() else found
 
     def run_task(self, state: Any, config: Any, request: IORequest) -> IOGenerator[Any]:
@@ -145,7 +152,7 @@ class OnceCall:
         run: The run.
         call: The call.
         message: The message that makes it.
-        messages_key: The state key of the history.
+        once: The tools whose calls run once.
 
     Raises:
         GraphError: If it cannot be known whether the call has run before.
@@ -155,7 +162,7 @@ class OnceCall:
     """
 
     def __init__(
-        self, run: Run, call: Mapping[str, Any], message: AIMessage | None, messages_key: str
+        self, run: Run, call: Mapping[str, Any], message: AIMessage | None, once: Once
     ) -> None:
         self._run, self._call = run, call
         saver, thread = run.saver, run.thread
@@ -177,8 +184,12 @@ class OnceCall:
         same = [each for each in message.tool_calls if each["id"] == call["id"]] if message else []
         if message is None or not (message.id and call["id"] and same):
             raise self._unknown("the last message of a model does not make it, or has no id")
-        reader, place = Reader(saver, messages_key), self._place(same)
+        reader, place = Reader(saver, once.messages_key), self._place(same)
         self._message = message
+        index = run.send_index
+        sent = None if index is None else sent_call(run.sends[index])
+        is_alone = once.is_all and (len(message.tool_calls) == 1 or sent is not None)
+        self._asked = Claim.digest("", run.asked_in(run.loaded_writes)) if is_alone else ""
         self.record = Record.of(reader, Address.of(thread), message, str(call["id"]), place)
         self._is_asynchronous = False
         self._claim: Claim | None = None
@@ -316,6 +327,7 @@ class OnceCall:
             got=self._what,
             answers=self._answers,
             place=json.dumps(self._run.place),
+            asked=self._asked,
         )
         try:
             last = yield from self.record.begin(claim, self._run)

@@ -14,14 +14,8 @@ from langgraph.types import Command
 from kit import calls
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.evidence.claims import (
-    Claim,
-    Record,
-    claims_in,
-    is_record,
-    read_claims,
-    row_of,
-)
+from langgraph_patch.evidence.claiming import Record
+from langgraph_patch.evidence.claims import Claim, claims_in, is_record, read_claims, row_of
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.findings import Finding

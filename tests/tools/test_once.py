@@ -74,7 +74,7 @@ def sending_alone(call):
 
 
 pytestmark = [
-    pytest.mark.needs("delta_as_node", langgraph="1.2"),
+    pytest.mark.needs("delta_as_node, timed", langgraph="1.2"),
     # A retry takes an interrupt for an error.
     pytest.mark.needs("retry middleware, middleware", langchain="1.4"),
 ]
@@ -82,7 +82,8 @@ pytestmark = [
 PLAYED = [
     *((kind, {}) for kind in (*KINDS, *NESTED, *APPROVED)),
     *((kind, {"asynchronous": True}) for kind in ("hand_built", "create_agent", "node", "hitl")),
-    *((kind, {"sqlite": True}) for kind in ("create_agent", "recorded", "middleware")),
+    *((kind, {"sqlite": True}) for kind in ("create_agent", "recorded", "middleware", "checked")),
+    ("timed", {"asynchronous": True}),
 ]
 CASES = [(*played, scene) for played in PLAYED for scene in SCENES]
 
