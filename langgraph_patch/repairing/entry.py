@@ -78,7 +78,7 @@ class RepairNode(GeneratorRunnable):
             if repairer.recover == "required":
                 raise turns
             logger.warning("%s What agents that are nodes did is not added.", turns)
-        damage = repairer.read(history, look_again=True)
+        damage = repairer.read(history, run, look_again=True)
         if damage is None:
             return None
         return (yield from repairer.repair(damage, run, restore=True))
@@ -230,7 +230,7 @@ class EntryNode(RepairNode):
         damaged = [
             (repairer, reading)
             for repairer, history in histories
-            if history and (reading := repairer.read(history, look_again=True)) is not None
+            if history and (reading := repairer.read(history, run, look_again=True)) is not None
         ]
         if any(map(_lacks_result, (reading for _, reading in damaged))):
             return True

@@ -19,7 +19,7 @@ from langgraph.graph import StateGraph
 from langgraph.types import Command
 
 from gates.places import CLASHES, EIGHT, PLACES
-from gates.world import LOOKS, MANNERS, REFUSALS, RETURNS, TABLE, World
+from gates.world import LOOKS, MANNERS, MODELS, REFUSALS, RETURNS, TABLE, World
 from langgraph_patch import with_patching
 
 # --- a play ------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ class Form(NamedTuple):
 
     place: str
     refusal: str
-    strict: bool = False
+    models: str = "lenient"
     approval: str = ""
     returns: str = "verdict"
     manner: str = "plain"
@@ -111,8 +111,8 @@ def play(form: Form, wrap: Callable[[Any], Any] = lambda graph: graph, **changes
     """Three turns in one thread, in a graph that is wrapped or not."""
     refusal = REFUSALS[form.refusal]
     refusal = refusal._replace(**changes) if changes else refusal
-    strict = form.strict and not changes
-    world = World(refusal, strict, form.approval, form.manner, form.returns)
+    models = "lenient" if changes else form.models
+    world = World(refusal, models, form.approval, form.manner, form.returns)
     graph = PLACES[form.place](world)
     builder = graph if isinstance(graph, StateGraph) else graph.builder
     graph = wrap(builder.compile(checkpointer=InMemorySaver()))
@@ -139,7 +139,7 @@ def _accepted(form: Form) -> Outcome:
 
 def accepted(form: Form) -> Outcome:
     """The graph without the package, whose providers refuse nothing."""
-    return _accepted(form._replace(strict=False))
+    return _accepted(form._replace(models="lenient"))
 
 
 def patched(form: Form, options: Mapping[str, Any]) -> Outcome:
@@ -287,9 +287,10 @@ Row = tuple[Form, dict[str, Any]]
 
 def table() -> Iterator[Row]:
     """The whole table: places, refusals, and who else refuses, asks and records."""
-    for place, refusal, strict, approval in product(EIGHT, TABLE, (False, True), APPROVALS):
-        for options in OPTIONS[: 1 if place == "executor" else None]:  # it has no ToolNode
-            yield Form(place, refusal, strict, approval), options
+    for row in product(EIGHT, TABLE, MODELS, APPROVALS):
+        form = Form(*row)
+        for options in OPTIONS[: 1 if form.place == "executor" else None]:  # it has no ToolNode
+            yield form, options
 
 
 def covering() -> Iterator[Row]:
@@ -314,7 +315,7 @@ def variants() -> Iterator[Row]:
 
 
 def _turned(rows: Iterable[tuple[str, str, dict[str, str]]]) -> Iterator[Row]:
-    """Rows, with the values of strict, approval and options in turn."""
+    """Rows, with the values of models, approval and options in turn."""
     for number, (place, refusal, changes) in enumerate(rows):
-        form = Form(place, refusal, bool(number % 2), APPROVALS[number * 3 % 7], **changes)
-        yield form, OPTIONS[number // 2 % 4 if place != "executor" else 0]
+        form = Form(place, refusal, MODELS[number % 4], APPROVALS[number * 3 % 7], **changes)
+        yield form, OPTIONS[number // 4 % 4 if place != "executor" else 0]
