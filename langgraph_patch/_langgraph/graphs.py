@@ -310,7 +310,7 @@ def sent_call(send: object) -> dict[str, Any] | None:
         call = call[0]
     if not isinstance(call, dict) or not {"id", "name", "args"} <= call.keys():
         return None
-    return call if call["id"] else None
+    return call if call["id"] is not None else None
 
 
 # --- tool nodes ----------------------------------------------------------------------------

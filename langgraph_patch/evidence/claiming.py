@@ -147,7 +147,8 @@ class Record:
             is_asked = own and own[-1].questions and own[-1].taken == claim.answers
             if own and (own[-1].run == claim.run or own[-1].word != "paused" or is_asked):
                 last = [claims[-1] for claims in rows.values() if claims and claims is not own]
-                return own[-1], [each for each in last if each.word != "paused"]
+                same = [each for each in last if each.is_of(claim.tool)]
+                return own[-1], [each for each in same if each.word != "paused"]
             number = len(own) + 1
 
     def _put_row(self, *, has_witness: bool) -> IOGenerator[None]:

@@ -23,9 +23,13 @@ and answers from other checkpoints find the same record.
 from __future__ import annotations
 
 import json
+import re
 import uuid
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from itertools import count, groupby
 from operator import attrgetter
 from typing import Any, Literal
@@ -33,6 +37,7 @@ from typing import Any, Literal
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.types import Command, Interrupt
+from pydantic import BaseModel
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
@@ -52,7 +57,7 @@ _PREFIX = "langgraph_patch."
 OLD_ROW = "00000000-0000-6000-8000-000000000000"
 """The id of a row of the version before, or of one whose checkpoint has no id of LangGraph's."""
 
-FIELDS = ("run", "what", "got", "answers", "place", "asked")
+FIELDS = ("run", "what", "got", "answers", "place", "asked", "tool")
 _FIRST_FIELDS = {"run", "what"}  # of the version before: `what` is as the tool got it
 
 UNWRITTEN: dict[str, tuple[str, Any]] = {}
@@ -90,6 +95,7 @@ class Claim:
         answers: The digest of each answer that the run has (`Claim.digests`).
         place: The checkpoint of each graph from the root to that of the call, as JSON.
         asked: The digest of what the task had asked before; empty if more than the tool may ask.
+        tool: The name of the tool; empty in the version before.
         word: How it ended; None if that is not recorded.
         value: What belongs to the word: the result, the error, the questions.
         row: The id of its row.
@@ -103,6 +109,7 @@ class Claim:
     answers: str = ""
     place: str = ""
     asked: str = ""
+    tool: str = ""
     word: Word | None = None
     value: Mapping[str, Any] = field(default_factory=dict)
     row: str = field(default="", compare=False)
@@ -111,13 +118,20 @@ class Claim:
 
     @staticmethod
     def digest(name: object, args: object) -> str:
-        """The same for the same tool and equal arguments."""
-        return digest_of(name, json.dumps(args, sort_keys=True, default=str))
+        """The same for the same tool and equal arguments, in each process."""
+        try:
+            return digest_of(name, json.dumps(_plain(args), sort_keys=True))
+        except Exception:  # noqa: BLE001 - of any value of an application
+            return digest_of(name, type(args).__qualname__)
 
     @staticmethod
     def digests(answers: Iterable[object]) -> str:
         """The same for equal answers."""
         return " ".join(Claim.digest("", each)[:16] for each in answers)
+
+    def is_of(self, tool: str) -> bool:
+        """Whether it may be that of a call of a tool: an agent in a tool has ids of its own."""
+        return self.tool in ("", tool)
 
     def result(self, call_id: str) -> Any:
         """What a `ToolNode` returns for the call, as it is recorded; None if it is not."""
@@ -148,6 +162,26 @@ class Claim:
         """Whether its result is that of a run with these answers; more of them are of no use."""
         taken = self.taken.split()
         return answers.split()[: len(taken)] == taken
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON, in an order of its own: the same before and after it was stored."""
+    value = value.value if isinstance(value, Enum) else value
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
+    if isinstance(value, Mapping | BaseModel):
+        pairs = [(_plain(key), _plain(each)) for key, each in dict(value).items()]
+        return {key if isinstance(key, str) else json.dumps(key): each for key, each in pairs}
+    if isinstance(value, list | tuple | deque):
+        return [*map(_plain, value)]
+    if isinstance(value, AbstractSet):
+        return sorted(map(_plain, value), key=repr)
+    if value is None or isinstance(value, int | float):
+        return value
+    if not isinstance(value, str):
+        text = str(value.isoformat() if hasattr(value, "isoformat") else value)
+        value = re.sub(" at 0x[0-9a-f]+", "", text)
+    return value.encode(errors="replace").decode()  # as LangGraph stores half a character
 
 
 def _is_result(message: object, call_id: str) -> bool:
@@ -227,7 +261,8 @@ def read_claims(
             place = ids[: call.ordinal].count(call.id)
             row = row_of(thread, message, call.id, place)
             rows = [claims_in(saved) for saved in (yield from reader.read_all(row))]
-            last = [claims[-1] for claims in rows if claims and claims[-1].word != "paused"]
+            ends = [claims[-1] for claims in rows if claims and claims[-1].is_of(call.name)]
+            last = [each for each in ends if each.word != "paused"]
             if len(last) > 1:
                 found[call.key] = Finding()
             elif last and (yield from _is_of(reader, thread, messages, message.id, last[0])):

@@ -120,7 +120,7 @@ class Once:
         if not starts:  # each asks again, and nothing runs
             return (yield request)
         record = calls[0].record
-        task = Record.of(record.reader, record.thread, message, "", 0)
+        task = Record.of(record.reader, record.thread, message, "", -1)
         claim = Claim(uuid.uuid4().hex, "")
         if (yield from task.begin(claim)).run != claim.run:
             raise calls[0].refused(_TOGETHER)
@@ -182,7 +182,7 @@ class OnceCall:
                 f"task id and index. If yours does, set its attribute keeps_first_write to True"
             )
         same = [each for each in message.tool_calls if each["id"] == call["id"]] if message else []
-        if message is None or not (message.id and call["id"] and same):
+        if message is None or not (message.id and same):
             raise self._unknown("the last message of a model does not make it, or has no id")
         reader, place = Reader(saver, once.messages_key), self._place(same)
         self._message = message
@@ -190,7 +190,7 @@ class OnceCall:
         sent = None if index is None else sent_call(run.sends[index])
         is_alone = once.is_all and (len(message.tool_calls) == 1 or sent is not None)
         self._asked = Claim.digest("", run.asked_in(run.loaded_writes)) if is_alone else ""
-        self.record = Record.of(reader, Address.of(thread), message, str(call["id"]), place)
+        self.record = Record.of(reader, Address.of(thread), message, call["id"] or "", place)
         self._is_asynchronous = False
         self._claim: Claim | None = None
         self._what = ""  # the digest of what was started
@@ -328,6 +328,7 @@ class OnceCall:
             answers=self._answers,
             place=json.dumps(self._run.place),
             asked=self._asked,
+            tool=self._call["name"],
         )
         try:
             last = yield from self.record.begin(claim, self._run)

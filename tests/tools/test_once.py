@@ -417,14 +417,33 @@ def ids_of(*ids, amounts=(5, 5)):
     return AIMessage("", tool_calls=made)
 
 
+def test_an_agent_in_a_tool_has_ids_of_its_own():
+    """Its call is none of another tool with the same ids, which names the agent."""
+    script = [calls(("pay", {"amount": 5}), id="m1"), "paid"]
+    bank = Bank()
+    inner = KINDS["middleware"](StrictModel(script=script), [bank.tool], None, once=["pay"])
+
+    def delegate(task: str) -> str:
+        """Delegate."""
+        return inner.invoke({"messages": [("human", task)]})["messages"][-1].text
+
+    def build(model, _, saver, **options):
+        return KINDS["create_agent"](model, [delegate], saver, **options)
+
+    outer = [calls(("delegate", {"task": "pay"}), id="m1")]
+    talk = Talk(build, script=outer, bank=bank, once=["delegate"])
+    assert [talk.say("pay"), talk.answer("yes")] == [None, None]
+    assert (bank.paid, talk.read) == ([5], "paid")
+
+
 SENDING = ["create_agent", "react_v2", "recorded", "send", "middleware"]
 
 
-@pytest.mark.parametrize("amounts", [(5, 5), (5, 6)])
+@pytest.mark.parametrize(("own", "amounts"), [("c1", (5, 5)), ("c1", (5, 6)), ("", (5, 5))])
 @pytest.mark.parametrize("kind", ["hand_built", *SENDING])
-def test_two_calls_with_one_id_are_two(kind, amounts):
+def test_two_calls_with_one_id_are_two(kind, own, amounts):
     """Each runs once, and a second run gives each its own result."""
-    script = [ids_of("c1", "c1", amounts=amounts)]
+    script = [ids_of(own, own, amounts=amounts)]
     talk = Talk(kind, bank=Bank(asks=False), script=script)
 
     talk.say("pay")
