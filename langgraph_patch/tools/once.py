@@ -85,10 +85,10 @@ class Once:
         """
         if call["name"] not in self.names:
             return None
-        run, message = Run(config), self._message(state)
-        if message is None or all(each["id"] != call["id"] for each in message.tool_calls):
+        run, message = Run(config), self._message(state, call)
+        if message is None:
             # A `Send` may carry a copy that has lost its calls: the graph has the message itself.
-            message = self._message(run.value_after(self.messages_key)) or message
+            message = self._message(run.value_after(self.messages_key), call)
         found = OnceCall(run, call, message, self)
         return None if found.record.row in _CLAIMED.get() else found
 
@@ -132,11 +132,20 @@ class Once:
             yield from task.end(replace(claim, word="paused"))
         return result
 
-    def _message(self, state: Any) -> AIMessage | None:
-        """The last message of a model: it makes the calls that run."""
+    def _message(self, state: Any, call: Mapping[str, Any] | None = None) -> AIMessage | None:
+        """The last message of a model: it makes the calls that run; the last that makes `call`.
+
+        Behind that one may be what another model said of it.
+        """
         state = {self.messages_key: state} if isinstance(state, list) else state
         history: Sequence[BaseMessage] = messages_in(state, self.messages_key) or ()
-        return next((m for m in reversed(history) if isinstance(m, AIMessage)), None)
+        made = (m for m in reversed(history) if isinstance(m, AIMessage))
+        return next((m for m in made if call is None or _makes(m, call)), None)
+
+
+def _makes(message: AIMessage, call: Mapping[str, Any]) -> bool:
+    own = call["id"], call["name"]
+    return any((each["id"], each["name"]) == own for each in message.tool_calls)
 
 
 _TOGETHER = (
@@ -183,7 +192,7 @@ class OnceCall:
             )
         same = [each for each in message.tool_calls if each["id"] == call["id"]] if message else []
         if message is None or not (message.id and same):
-            raise self._unknown("the last message of a model does not make it, or has no id")
+            raise self._unknown("no message of a model makes it, or that one has no id")
         reader, place = Reader(saver, once.messages_key), self._place(same)
         self._message = message
         index = run.send_index

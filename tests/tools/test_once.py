@@ -631,4 +631,4 @@ def test_a_call_whose_message_is_gone(call_id):
     call = {"name": "pay", "args": {"amount": 5}, "id": call_id, "type": "tool_call"}
     talk = Talk(sending_alone(call), script=[AIMessage("hi")], bank=Bank(asks=False))
     assert (talk.say("pay"), talk.bank.paid) == ("GraphError", [])
-    assert "the last message of a model does not make it, or has no id" in str(talk.error)
+    assert "no message of a model makes it, or that one has no id" in str(talk.error)
