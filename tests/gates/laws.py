@@ -298,9 +298,11 @@ def table() -> Iterator[Row]:
 def covering() -> Iterator[Row]:
     """Each place with each refusal; what else there is changes from row to row.
 
-    The place in a tool is the one at which a call has run beside one that is refused.
+    The place in a tool is the one at which a call has run beside one that is refused. The last row
+    is a call that is sent on behind what another model said of it.
     """
     yield from _turned((place, refusal, {}) for place, refusal in product([*EIGHT, "tool"], TABLE))
+    yield Form("sends", TABLE[0], returns="ai"), {"once": ["pay"]}
 
 
 def variants() -> Iterator[Row]:
