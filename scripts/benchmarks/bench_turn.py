@@ -9,6 +9,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, FakeMessagesListChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
@@ -22,6 +23,13 @@ from langgraph_patch import with_patching
 
 Variant = Callable[..., Any]
 """Makes what is measured, bare or patched: it has `spent`, the CPU seconds of one turn."""
+
+_MODEL = FakeMessagesListChatModel(responses=[])
+GRAPHS: dict[str, Callable[[], Any]] = {
+    "a graph of two nodes": lambda: loop(_MODEL, Desk().tools()).compile(),
+    "create_agent": lambda: create_agent(_MODEL, Desk().tools()),
+}
+"""What a server's factory makes for each request."""
 
 ROUNDS = 10
 """The rounds of tools in a long turn."""
@@ -180,5 +188,9 @@ def rows(*, quick: bool) -> Iterator[Row]:
         yield compared(f"{what}, CPU", times, "ours", "idle", most=1.05)
     damaged = partial(Turns, long, 0, damaged=True)
     yield _compared(f"a damaged turn, {size} messages", n, 4, damaged)
+    for what, make in GRAPHS.items():
+        both = {"bare": make, "patched": lambda made=make: with_patching(made())}
+        ways = {name: partial(spent, each, 10) for name, each in both.items()}
+        yield compared(f"making {what}, CPU", in_turns(ways, n), "patched", "bare", most=2)
     (turn := damaged(patched=True)).spent()
     yield Row("a damaged turn, queries", turn.saver.used["queries"], "{:.0f}", most=6)
