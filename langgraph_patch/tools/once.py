@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -85,10 +85,11 @@ class Once:
         """
         if call["name"] not in self.names:
             return None
-        run, message = Run(config), self._message(state)
-        if message is None or all(each["id"] != call["id"] for each in message.tool_calls):
-            # A `Send` may carry a copy that has lost its calls: the graph has the message itself.
-            message = self._message(run.value_after(self.messages_key)) or message
+        run = Run(config)
+        # A `Send` may carry a copy that has lost its calls: the graph has the messages themselves.
+        made = chain(self._models(state), self._models(run.value_after(self.messages_key)))
+        own = (m for m in made if m.id and any(each["id"] == call["id"] for each in m.tool_calls))
+        message = next(own, None)
         found = OnceCall(run, call, message, self)
         return None if found.record.row in _CLAIMED.get() else found
 
@@ -108,7 +109,7 @@ class Once:
             StartedError: If a call of the task was answered and has ended, failed, or still runs;
                 or if another run has begun the task.
         """
-        message = self._message(state)
+        message = next(self._models(state), None)
         run = Run(config)
         made = message.tool_calls if message and (run.answers or run.new_answers) else []
         calls = [call for each in made if (call := self.call(each, state, config))]
@@ -132,11 +133,11 @@ class Once:
             yield from task.end(replace(claim, word="paused"))
         return result
 
-    def _message(self, state: Any) -> AIMessage | None:
-        """The last message of a model: it makes the calls that run."""
+    def _models(self, state: Any) -> Iterator[AIMessage]:
+        """The messages of models, the newest first: it makes the calls that run."""
         state = {self.messages_key: state} if isinstance(state, list) else state
         history: Sequence[BaseMessage] = messages_in(state, self.messages_key) or ()
-        return next((m for m in reversed(history) if isinstance(m, AIMessage)), None)
+        return (m for m in reversed(history) if isinstance(m, AIMessage))
 
 
 _TOGETHER = (
@@ -181,9 +182,9 @@ class OnceCall:
                 f"a {type(saver).__name__} is not known to keep the first of two writes under one "
                 f"task id and index. If yours does, set its attribute keeps_first_write to True"
             )
-        same = [each for each in message.tool_calls if each["id"] == call["id"]] if message else []
-        if message is None or not (message.id and same):
-            raise self._unknown("the last message of a model does not make it, or has no id")
+        if message is None:
+            raise self._unknown("no message of a model that has an id makes it")
+        same = [each for each in message.tool_calls if each["id"] == call["id"]]
         reader, place = Reader(saver, once.messages_key), self._place(same)
         self._message = message
         index = run.send_index
@@ -298,7 +299,7 @@ class OnceCall:
 
     def _only_once(self, tool: BaseTool) -> BaseTool:
         """A copy of a tool that does not run a second time."""
-        runs = itertools.count()
+        runs = count()
 
         def invoke(*args: Any, **kwargs: Any) -> Any:
             return self._refuse_again() if next(runs) else tool.invoke(*args, **kwargs)
