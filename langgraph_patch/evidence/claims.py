@@ -49,8 +49,9 @@ from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.fields import digest_of
 from langgraph_patch.history.findings import Finding
 
-Word = Literal["paused", "ended", "failed", "lost", "untold"]
-"""How a claim ended. Two are of no run: the record is gone; whose claim it is cannot be told."""
+Word = Literal["paused", "ended", "failed", "lost", "untold", "overwritten"]
+"""How a claim ended. Three are of no run: the record is gone; whose claim it is cannot be told; the
+checkpointer does not keep it."""
 
 _WORDS: tuple[Word, ...] = ("paused", "ended", "failed")
 _PREFIX = "langgraph_patch."

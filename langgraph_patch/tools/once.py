@@ -18,10 +18,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from itertools import chain, count
 from typing import Any, Literal
 
@@ -44,6 +46,11 @@ from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.findings import DanglingCall
 from langgraph_patch.history.texts import default_text
 from langgraph_patch.state import messages_in
+
+REFUSALS: Mapping[str, str] = tomllib.loads(
+    files(__package__).joinpath("refusals.toml").read_text("utf-8")
+)
+"""Why a call is not run, in words."""
 
 _CLAIMED: ContextVar[frozenset[Address]] = ContextVar(
     "langgraph_patch_claimed", default=frozenset()
@@ -124,7 +131,7 @@ class Once:
         task = Record.of(record.reader, record.thread, message, "", -1)
         claim = Claim(uuid.uuid4().hex, "")
         if (yield from task.begin(claim)).run != claim.run:
-            raise calls[0].refused(_TOGETHER)
+            raise calls[0].refused("together")
         try:
             for call in calls:
                 yield from call.check_answer()
@@ -138,12 +145,6 @@ class Once:
         state = {self.messages_key: state} if isinstance(state, list) else state
         history: Sequence[BaseMessage] = messages_in(state, self.messages_key) or ()
         return (m for m in reversed(history) if isinstance(m, AIMessage))
-
-
-_TOGETHER = (
-    "was answered or has begun, and all calls of its message run as one task, in which another "
-    "call would take this answer. with_patching(..., record=True) gives each a task of its own."
-)
 
 
 class OnceCall:
@@ -168,22 +169,14 @@ class OnceCall:
         self._run, self._call = run, call
         saver, thread = run.saver, run.thread
         if saver is None or thread is None:
-            raise self._unknown(
-                "the run has no checkpointer or no thread_id. Compile the graph with a "
-                "checkpointer, and pass a thread_id in config['configurable']"
-            )
+            raise self._unknown("stateless" if run.is_on_server else "thread")
         if run.writes_at_exit:
-            raise self._unknown(
-                "with durability='exit' its message is not stored when the tool runs, and a run "
-                "that is killed would make the call anew. Use durability='sync' or 'async'"
-            )
-        if not keeps_first_write(saver):
-            raise self._unknown(
-                f"a {type(saver).__name__} is not known to keep the first of two writes under one "
-                f"task id and index. If yours does, set its attribute keeps_first_write to True"
-            )
+            raise self._unknown("exit")
+        is_probed = not keeps_first_write(run.inner_saver)
+        if is_probed and not run.is_on_server:
+            raise self._unknown("unread")
         if message is None:
-            raise self._unknown("no message of a model that has an id makes it")
+            raise self._unknown("message")
         same = [each for each in message.tool_calls if each["id"] == call["id"]]
         reader, place = Reader(saver, once.messages_key), self._place(same)
         self._message = message
@@ -191,7 +184,8 @@ class OnceCall:
         sent = None if index is None else sent_call(run.sends[index])
         is_alone = once.is_all and (len(message.tool_calls) == 1 or sent is not None)
         self._asked = Claim.digest("", run.asked_in(run.loaded_writes)) if is_alone else ""
-        self.record = Record.of(reader, Address.of(thread), message, call["id"] or "", place)
+        record = Record.of(reader, Address.of(thread), message, call["id"] or "", place)
+        self.record = replace(record, is_probed=is_probed)
         self._is_asynchronous = False
         self._claim: Claim | None = None
         self._what = ""  # the digest of what was started
@@ -208,7 +202,7 @@ class OnceCall:
         index = self._run.send_index
         nth = sum(self._is_own(sent_call(each)) for each in self._run.sends[: index or 0])
         if index is None or nth >= len(places):
-            raise self._unknown("its message makes it more than once")
+            raise self._unknown("double")
         return places[nth]
 
     def _is_own(self, other: Mapping[str, Any] | None) -> bool:
@@ -222,7 +216,7 @@ class OnceCall:
         """Run the call, with all wrappers and error handlers of the application."""
         self._is_asynchronous = yield _IS_ASYNCHRONOUS
         if not (yield from self._run.stored()):  # a run that is killed would make the call anew
-            raise self._unknown("this version of LangGraph does not show whether it is stored")
+            raise self._unknown("version")
         token = _CLAIMED.set(_CLAIMED.get() | {self.record.row})
         try:
             result = yield request
@@ -257,7 +251,7 @@ class OnceCall:
         if is_over or (claims and last.word in (None, "failed")):
             yield from self.record.refuse(last, self._answers)
             if last.number > 1 or last.refused in (None, self._answers):  # else it takes no answer
-                raise self.refused(_TOGETHER)
+                raise self.refused("together")
         return not last.questions or last.taken != self._answers
 
     def start(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
@@ -269,7 +263,7 @@ class OnceCall:
         """
         what = Claim.digest(call["name"], call["args"])
         if self._is_asynchronous and not (yield _IS_ASYNCHRONOUS) and self._would_wait():
-            self._instead = self._unknown(_WAITS)
+            self._instead = self._unknown("waits")
         elif not self._what:
             self._what = what
             yield from self._begin()
@@ -350,24 +344,23 @@ class OnceCall:
         result = last.result(str(self._call["id"]))
         if last.questions:
             return GraphInterrupt(last.questions)  # it waits: the tool is not run to ask again
+        if last.word == "overwritten":
+            return self._unknown("overwritten")
         if last.word in ("lost", "untold"):
-            text = _NEVER[last.word]
+            why: str = last.word
         elif last.got != self._what:
-            text = "was started with other arguments."
+            why = "other"
         elif last.word == "failed":
             return (yield from self._failed(last))
         elif last.word is None:
-            text = (
-                "was started by another run, and no end is recorded: it still runs or asks, or its "
-                "process has died."
-            )
+            why = "open"
         elif not last.took(self._answers):
-            text = "was run with other answers of a human."
+            why = "answers"
         elif result is not None:
             return [result]
         else:
-            text = "has ended, and no result is recorded."
-        return self.refused(text)
+            why = "empty"
+        return self.refused(why)
 
     def _failed(self, last: Claim) -> IOGenerator[list[Any] | Exception]:
         """What a call has that failed: an error, and after that, if an answer comes, a message.
@@ -383,23 +376,23 @@ class OnceCall:
             text = default_text(found)
             return [ToolMessage(text, tool_call_id=call_id, name=name, status="error")]
         yield from self.record.refuse(last, self._answers)
-        text = "was cancelled, and may have gone on" if is_cancelled else f"failed: {error}"
-        return self.refused(f"was started before, and {text}.")
+        return self.refused("cancelled" if is_cancelled else "failed", error)
 
     # --- the errors --------------------------------------------------------------------------
 
     def _refuse_again(self) -> None:
         """Refuse to start the tool a second time in this run: a wrapper does."""
-        self._instead = self.refused("was started by this run before.")
+        self._instead = self.refused("again")
         self._instead.__cause__ = self._error
         raise GraphBubbleUp
 
-    def refused(self, what: str) -> StartedError:
-        """The error for a call that is not run again."""
+    def refused(self, why: str, error: str = "") -> StartedError:
+        """The error for a call that is not run again, with a reason of `REFUSALS`."""
         name, call_id = self._call["name"], str(self._call["id"])
         thread_id = self.record.row.thread_id
         return _Started(
-            f"Tool call {name!r} {call_id!r} of thread {thread_id!r} {what} It is not run again. "
+            f"Tool call {name!r} {call_id!r} of thread {thread_id!r} "
+            f"{REFUSALS[why].format(error)}. It is not run again. "
             f"If it asks a human, answer again; otherwise send a message: the model then reads "
             f"what is recorded of the call, or what your service knows (reconcile).",
             name,
@@ -408,9 +401,10 @@ class OnceCall:
         )
 
     def _unknown(self, why: str) -> GraphError:
+        reason = REFUSALS[why].format(type(self._run.inner_saver).__name__)
         return GraphError(
             f"once: tool call {self._call['name']!r} {self._call['id']!r} is not run, because it "
-            f"cannot be known whether it has run before: {why}."
+            f"cannot be known whether it has run before: {reason}."
         )
 
     # --- how it ended ------------------------------------------------------------------------
@@ -452,23 +446,6 @@ async def _asynchronously() -> bool:
 
 _IS_ASYNCHRONOUS = IORequest(lambda: False, _asynchronously)
 """Whether what asks runs asynchronously."""
-
-_WAITS = (
-    "a synchronous wrapper of tool calls would wait for the checkpointer in the event loop. Give "
-    "it an asynchronous form (awrap_tool_call), or run the graph with invoke or stream"
-)
-
-_NEVER = {
-    "lost": (
-        "was begun, and its record is gone: a job has deleted it, or the checkpoint from which the "
-        "thread was forked."
-    ),
-    "untold": (
-        "may have been started before: its message has an id that was used before, and the "
-        "checkpoints do not show whether it is the same message."
-    ),
-}
-"""What is said of a call that cannot be known to be new."""
 
 
 def _is_invalid_answer(error: BaseException) -> bool:
