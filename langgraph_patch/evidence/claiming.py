@@ -166,9 +166,9 @@ class Record:
 
     @property
     def _unreadable(self) -> EvidenceError:
-        place = f"Thread {self.row.thread_id!r}: the record of a call, in namespace"
         return EvidenceError(
-            f"{place} {self.row.namespace!r}, cannot be read back, so the call is not run."
+            f"Thread {self.row.thread_id!r}: the record of a call, in namespace "
+            f"{self.row.namespace!r}, cannot be read back, so the call is not run."
         )
 
     def _end_last(self, own: Sequence[Claim], run: Run | None) -> IOGenerator[bool]:
