@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import INTERRUPT, TASKS
 from langgraph.config import get_config
+from langgraph.runtime import get_runtime
 
 from langgraph_patch._langgraph.nodes import Nodes
 from langgraph_patch._langgraph.storage import (
@@ -108,6 +110,19 @@ class Run:
     def saver(self) -> BaseCheckpointSaver[Any] | None:
         saver = self._own.get(_CHECKPOINTER)
         return saver if isinstance(saver, BaseCheckpointSaver) else None
+
+    @property
+    def inner_saver(self) -> Any:
+        """The same; that of the application (`langgraph.json`), behind the adapter of a server."""
+        inner = getattr(self.saver, "_inner", None)
+        is_adapter = type(self.saver).__module__.startswith("langgraph_api.")
+        return inner if is_adapter and isinstance(inner, BaseCheckpointSaver) else self.saver
+
+    @property
+    def is_on_server(self) -> bool:
+        """Whether a LangGraph Server runs it, where a thread has one run at a time."""
+        is_server = "langgraph_api" in sys.modules  # what LangGraph tells is what a config says
+        return is_server and getattr(get_runtime(), "server_info", None) is not None
 
     @property
     def writes_at_exit(self) -> bool:

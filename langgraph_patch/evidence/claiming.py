@@ -29,17 +29,8 @@ from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, method_request
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence.claims import (
-    FIELDS,
-    OLD_ROW,
-    UNWRITTEN,
-    Claim,
-    claims_in,
-    id_of,
-    row_of,
-    task_of,
-    witnesses_in,
-)
+from langgraph_patch.evidence import claims
+from langgraph_patch.evidence.claims import UNWRITTEN, Claim, claims_in, row_of, task_of
 from langgraph_patch.evidence.places import is_earlier
 from langgraph_patch.evidence.superstep import WITNESS
 from langgraph_patch.evidence.window import Reader, all_of
@@ -56,12 +47,15 @@ class Record:
         thread: The checkpoint from which the call is begun.
         message: The message that makes the call; it has an id.
         row: The row of that checkpoint.
+        is_probed: Whether each claim is a probe, too: a second write must not take its place. It
+            sees no race. Default: False.
     """
 
     reader: Reader
     thread: Address
     message: BaseMessage
     row: Address
+    is_probed: bool = False
 
     @classmethod
     def of(
@@ -93,8 +87,9 @@ class Record:
         try:
             last, others = yield from self._begin_row(claim, needed, run)
             is_made = last.run == claim.run
+            mine = self.reader, self.thread, self.message.id, run.place if run else {}
             for each in others if is_made else ():
-                is_other = (yield from self._is_earlier(each, run)) if run else False
+                is_other = yield from is_earlier(*mine, each.place)
                 if not is_other:
                     is_told = is_other is False and last.run == claim.run
                     last = each if is_told else replace(each, word="untold")
@@ -107,10 +102,6 @@ class Record:
             yield from self.end(replace(claim, word="paused", value={"rows": rows}))
         return last
 
-    def _is_earlier(self, claim: Claim, run: Run) -> IOGenerator[bool | None]:
-        """Whether a claim in another row is that of an earlier call; None if it cannot be told."""
-        return is_earlier(self.reader, self.thread, self.message.id, run.place, claim.place)
-
     def _begin_row(
         self, claim: Claim, witnessed: Collection[str], run: Run | None
     ) -> IOGenerator[tuple[Claim, list[Claim]]]:
@@ -118,48 +109,67 @@ class Record:
 
         Returns the last claim there, and that of each other row, if it was not given back.
         """
-        saver, row = self.reader.saver, self.row
         number = 0 if witnessed else 1  # nothing is written where a row is gone
-        began = {name: getattr(claim, name) for name in FIELDS}
         is_ended = False
         while True:
             if number:
-                yield _put_first(saver, row, "began", began, task_of(number))
-            if number == 1:
-                yield from self._put_row(has_witness=run is not None)
-            found = {id_of(saved): claims_in(saved) for saved in (yield all_of(saver, row))}
-            rows = {each: claims for each, claims in found.items() if claims is not None}
-            if len(rows) < len(found):
-                raise _unreadable(row)
-            own = rows.get(str(row.checkpoint_id), [])
-            is_other = bool(own) and own[-1].run != claim.run
-            if is_other and not is_ended and (yield from self._end_last(own, run)):
-                number, is_ended = 0, True  # once: a checkpointer may lose it again
-                continue
-            is_cut_off = any(not claims and each != OLD_ROW for each, claims in rows.items())
+                yield from self._put(claim, number, has_witness=run is not None)
+            rows = yield from self._rows()
+            own = rows.get(str(self.row.checkpoint_id), [])
+            last = own[-1] if own else None
+            if last and last.run != claim.run and not is_ended:
+                if last.run == _probe_of(claim):
+                    yield from self.end(replace(last, word="paused"))
+                    return replace(last, word="overwritten"), []
+                if (yield from self._end_last(own, run)):
+                    number, is_ended = 0, True  # once: a checkpointer may lose it again
+                    continue
+            is_cut_off = any(not made and each != claims.OLD_ROW for each, made in rows.items())
             needed = [*witnessed, *(each for claim in own for each in claim.rows)]
             if is_cut_off or not all(map(rows.get, needed)):
                 if number:
                     yield from self.end(replace(claim, word="paused", value={"rows": [""]}))
                 return replace(claim, run="", word="lost"), []
             if number and not own:
-                raise _unreadable(row)
-            is_asked = own and own[-1].questions and own[-1].taken == claim.answers
-            if own and (own[-1].run == claim.run or own[-1].word != "paused" or is_asked):
-                last = [claims[-1] for claims in rows.values() if claims and claims is not own]
-                same = [each for each in last if each.is_of(claim.tool)]
-                return own[-1], [each for each in same if each.word != "paused"]
+                raise self._unreadable
+            is_asked = last and last.questions and last.taken == claim.answers
+            if last and (last.run == claim.run or last.word != "paused" or is_asked):
+                ends = [made[-1] for made in rows.values() if made and made is not own]
+                same = [each for each in ends if each.is_of(claim.tool)]
+                return last, [each for each in same if each.word != "paused"]
             number = len(own) + 1
 
-    def _put_row(self, *, has_witness: bool) -> IOGenerator[None]:
-        """Make the row, after its first claim: a row without one was cut off."""
+    def _rows(self) -> IOGenerator[dict[str, list[Claim]]]:
+        """The claims of each row, by its id."""
+        saved = yield all_of(self.reader.saver, self.row)
+        found = {claims.id_of(each): claims_in(each) for each in saved}
+        rows = {each: made for each, made in found.items() if made is not None}
+        if len(rows) < len(found):
+            raise self._unreadable
+        return rows
+
+    def _put(self, claim: Claim, number: int, *, has_witness: bool) -> IOGenerator[None]:
+        """Write a claim; after the first one the row, since a row without one was cut off."""
         saver, row = self.reader.saver, self.row
-        empty: Any = {**empty_checkpoint(), "id": row.checkpoint_id}
-        metadata = {"source": "update", "step": -1, "parents": {}, "langgraph_patch": "once"}
-        yield method_request(saver, "put", row.newest.config, empty, metadata, {})
-        if has_witness:
-            task = task_of(row.namespace)
-            yield _put_first(saver, self.thread, WITNESS, row.checkpoint_id, task)
+        began = {name: getattr(claim, name) for name in claims.FIELDS}
+        yield _put_first(saver, row, "began", began, task_of(number))
+        if self.is_probed:
+            probe = {**began, "run": _probe_of(claim)}
+            yield _put_first(saver, row, "began", probe, task_of(number))
+        if number == 1:
+            empty: Any = {**empty_checkpoint(), "id": row.checkpoint_id}
+            metadata = {"source": "update", "step": -1, "parents": {}, "langgraph_patch": "once"}
+            yield method_request(saver, "put", row.newest.config, empty, metadata, {})
+            if has_witness:
+                task = task_of(row.namespace)
+                yield _put_first(saver, self.thread, WITNESS, row.checkpoint_id, task)
+
+    @property
+    def _unreadable(self) -> EvidenceError:
+        return EvidenceError(
+            f"Thread {self.row.thread_id!r}: the record of a call, in namespace "
+            f"{self.row.namespace!r}, cannot be read back, so the call is not run."
+        )
 
     def _end_last(self, own: Sequence[Claim], run: Run | None) -> IOGenerator[bool]:
         """Write how the last claim ended, if that is known and was not stored."""
@@ -182,17 +192,17 @@ class Record:
         They are in the checkpoint, and in those that it was forked from.
         """
         saver, row = self.reader.saver, self.row
-        found = witnesses_in(row.namespace, run.loaded_writes)
+        found = claims.witnesses_in(row.namespace, run.loaded_writes)
         address: Address | None = self.thread if run.may_be_begun else None
         while address is not None and not found:
             saved = yield method_request(saver, "get_tuple", address.config)
             if saved is None:
                 return [""]  # a job has deleted it, and perhaps its witness: no row has that id
-            found = witnesses_in(row.namespace, saved.pending_writes or ())
+            found = claims.witnesses_in(row.namespace, saved.pending_writes or ())
             is_fork = saved.metadata.get("source") in ("update", "fork") and saved.parent_config
             address = Address.of(saved.parent_config) if is_fork else None
         if run.may_be_begun and not found:
-            rows = [id_of(saved) for saved in (yield all_of(saver, row))]
+            rows = [claims.id_of(saved) for saved in (yield all_of(saver, row))]
             return [each for each in rows if each == row.checkpoint_id]
         return found
 
@@ -227,9 +237,9 @@ _NOT_WHOLE = "thread %r: a result cannot be stored as it is, so the record of it
 _NOT_RECORDED = "thread %r: that a call %s could not be recorded"
 
 
-def _unreadable(row: Address) -> EvidenceError:
-    place = f"Thread {row.thread_id!r}: the record of a call, in namespace {row.namespace!r},"
-    return EvidenceError(f"{place} cannot be read back, so the call is not run.")
+def _probe_of(claim: Claim) -> str:
+    """The run of a claim that is written behind one, and must not take its place."""
+    return f"{claim.run}?"
 
 
 def _is_storable(saver: BaseCheckpointSaver[Any], value: object) -> bool:

@@ -49,8 +49,9 @@ from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.fields import digest_of
 from langgraph_patch.history.findings import Finding
 
-Word = Literal["paused", "ended", "failed", "lost", "untold"]
-"""How a claim ended. Two are of no run: the record is gone; whose claim it is cannot be told."""
+Word = Literal["paused", "ended", "failed", "lost", "untold", "overwritten"]
+"""How a claim ended. Three are of no run: the record is gone; whose claim it is cannot be told; the
+checkpointer does not keep it."""
 
 _WORDS: tuple[Word, ...] = ("paused", "ended", "failed")
 _PREFIX = "langgraph_patch."
@@ -236,14 +237,34 @@ def claims_in(saved: CheckpointTuple | None) -> list[Claim] | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the rows of a call show.
+
+    Attributes:
+        namespace: That of the rows.
+        rows: The ids of those that have claims.
+        finding: What the last claim shows; None if it proves nothing.
+    """
+
+    namespace: str
+    rows: Collection[str]
+    finding: Finding | None
+
+    def shown_beside(self, writes: Iterable[tuple[str, str, Any]]) -> Finding | None:
+        """The same; unknown if a witness among pending writes names a row that is gone."""
+        is_gone = any(each not in self.rows for each in witnesses_in(self.namespace, writes))
+        return self.finding or (Finding() if is_gone else None)
+
+
 def read_claims(
     reader: Reader,
     thread: Address,
     messages: Sequence[BaseMessage],
     calls: Sequence[Call],
     tools: Collection[str] | None,
-) -> IOGenerator[Mapping[tuple[int, int], Finding]]:
-    """What the records of calls show, by the keys of the calls. No record proves nothing.
+) -> IOGenerator[Mapping[tuple[int, int], Recorded]]:
+    """What the records of calls show, by the keys of the calls.
 
     Args:
         reader: The checkpointer.
@@ -261,12 +282,12 @@ def read_claims(
             place = ids[: call.ordinal].count(call.id)
             row = row_of(thread, message, call.id, place)
             rows = [claims_in(saved) for saved in (yield from reader.read_all(row))]
-            ends = [claims[-1] for claims in rows if claims and claims[-1].is_of(call.name)]
-            last = [each for each in ends if each.word != "paused"]
-            if len(last) > 1:
-                found[call.key] = Finding()
-            elif last and (yield from _is_of(reader, thread, messages, message.id, last[0])):
-                found[call.key] = _finding(last[0], call, reader.messages_key)
+            ends = [claims[-1] for claims in rows if claims]
+            last = [each for each in ends if each.word != "paused" and each.is_of(call.name)]
+            finding = Finding() if len(last) > 1 else None
+            if len(last) == 1 and (yield from _is_of(reader, thread, messages, message.id, *last)):
+                finding = _finding(last[0], call, reader.messages_key)
+            found[call.key] = Recorded(row.namespace, {each.row for each in ends}, finding)
     return found
 
 

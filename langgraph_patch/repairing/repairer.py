@@ -234,7 +234,7 @@ class Repairer:
                 messages_key=self.messages_key,
                 required=self.recover == "required",
                 searched_at=reading.looked_for_again,
-                once=self.once,
+                once=None if is_over else self.once,  # the worker's own names are not known
                 is_over=is_over,
                 breakpoints=frozenset() if is_over else run.breakpoints,
                 nodes=run.nodes,

@@ -275,7 +275,9 @@ def _started_once(stored: StoredHistory, messages: list[BaseMessage]) -> str | N
     reader = Reader(stored.saver, stored.messages_key, required=True)
     address = Address.of(stored.saved.config)
     found = run_sync(read_claims(reader, address, messages, calls, None))
-    started = [c for c in calls if c.key in found and found[c.key].result is None]
+    writes = stored.saved.pending_writes or ()
+    shown = [(c, found[c.key].shown_beside(writes)) for c in calls if c.key in found]
+    started = [call for call, finding in shown if finding and finding.result is None]
     if not started:
         return None
     named = " and ".join(f"{call.name!r} {call.id!r}" for call in started)

@@ -63,7 +63,8 @@ def found_by(saver: Any, message: AIMessage = MESSAGE, tools: Any = None) -> Fin
     """What the record shows of the first call of a message."""
     reader = Reader(saver, "messages", required=True)
     own = read_calls(message)[:1]
-    return run_sync(read_claims(reader, Address("1"), [message], own, tools)).get((0, 0))
+    found = run_sync(read_claims(reader, Address("1"), [message], own, tools))
+    return found[0, 0].finding if found else None
 
 
 @pytest.mark.parametrize("make", [InMemorySaver, sqlite_saver], ids=["memory", "sqlite"])

@@ -625,10 +625,20 @@ def test_the_first_error_is_the_cause_of_a_refused_attempt():
     assert "was started by this run before" in str(talk.error)
 
 
+def test_a_call_whose_message_is_not_the_last_one():
+    """A note of a model stands behind it, and a client sends the call on: it runs."""
+    call = {"name": "pay", "args": {"amount": 5}, "id": "c1", "type": "tool_call"}
+    script = [calls(("pay", {"amount": 5})), AIMessage("I ask a human.")]
+    talk = Talk("recorded", script=script)
+    talk.graph.update_state(THREAD, {"messages": script}, as_node="tools")
+    assert talk.run(Command(goto=Send("tools", [call]))) is None
+    assert [talk.answer("yes"), talk.bank.paid] == [None, [5]]
+
+
 @pytest.mark.parametrize("call_id", ["c1", None])
 def test_a_call_whose_message_is_gone(call_id):
     """Nothing says which call it is: an error before the tool."""
     call = {"name": "pay", "args": {"amount": 5}, "id": call_id, "type": "tool_call"}
     talk = Talk(sending_alone(call), script=[AIMessage("hi")], bank=Bank(asks=False))
     assert (talk.say("pay"), talk.bank.paid) == ("GraphError", [])
-    assert "no message of a model makes it, or that one has no id" in str(talk.error)
+    assert "no message of a model that has an id makes it" in str(talk.error)

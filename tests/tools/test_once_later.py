@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain.agents.middleware import wrap_tool_call
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
@@ -21,7 +22,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 
-from kit import BARE, StrictModel, calls, loop, results_in
+from kit import BARE, StrictModel, above, calling, calls, loop, model_node, results_in
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
@@ -29,8 +30,10 @@ from langgraph_patch.errors import GraphError, StartedError
 from langgraph_patch.evidence.claiming import Record
 from langgraph_patch.evidence.claims import OLD_ROW, UNWRITTEN, Claim, is_record
 from langgraph_patch.evidence.window import Reader
+from langgraph_patch.threads import scan_threads
 from support.bank import FAILED_TEXT, PAID, REFUSED, THREAD, Bank, Memory, Talk
 from support.databases import execute, open_saver, sqlite_saver
+from support.placeholder_texts import CANCELLED, UNKNOWN
 from support.retention import JOBS
 
 pytestmark = pytest.mark.needs(langgraph="1.2")
@@ -232,14 +235,42 @@ def record_in(saver: Any) -> Any:
 
 @pytest.mark.parametrize("table", ["checkpoints", "writes"])
 def test_a_witness_without_a_record(table):
-    """The call was begun: it is not run again, and the next message goes on."""
+    """The call was begun: it is not run again, and nothing says that it only waits."""
     talk = Talk("create_agent", saver=sqlite_saver())
     talk.say("pay")
+    [waits] = scan_threads(talk.saver)
     namespace = record_in(talk.saver).config["configurable"]["checkpoint_ns"]
     talk.saver.conn.execute(f"DELETE FROM {table} WHERE checkpoint_ns = ?", (namespace,))  # noqa: S608
     assert talk.answer("yes") == REFUSED
     assert "its record is gone" in str(talk.error)
+    [report] = scan_threads(talk.saver)
+    assert (waits.reason, "runs once and was started" in report.reason) == (None, True)
     assert (talk.bank.paid, talk.say()) == ([], None)
+    assert talk.read == UNKNOWN.format("pay", "c1")
+
+
+class Stopped(Bank):
+    """Is stopped when it has paid."""
+
+    def work(self, amount):
+        self.paid.append((amount, self.ask()))
+        raise KeyboardInterrupt
+
+
+def test_the_record_of_a_worker_that_a_function_calls():
+    """The graph above does not know what runs once in it, and reads the record."""
+    bank, boss = Stopped(), StrictModel()
+    model = StrictModel(script=[calls(("pay", {"amount": 5}))])
+    worker = with_patching(create_agent(model, [bank.tool]), once=["pay"])
+    graph = above(calling(worker), model_node(boss)).compile(checkpointer=InMemorySaver())
+    graph = with_patching(graph)
+    graph.invoke({"messages": [HumanMessage("pay")]}, THREAD)
+    [asked] = graph.get_state(THREAD).interrupts
+    with pytest.raises(KeyboardInterrupt):
+        graph.invoke(Command(resume={asked.id: "yes"}), THREAD)
+    graph.invoke({"messages": [HumanMessage("and?")]}, THREAD)
+    assert bank.paid == [(5, "yes")]
+    assert CANCELLED.format("pay", "c1") in "".join(m.text for m in boss.seen[0])
 
 
 def test_a_record_without_a_witness():
