@@ -1,12 +1,10 @@
 """The run that a node belongs to, and the private details of LangGraph in its config.
 
 LangGraph passes a node its checkpointer and its channels in `config["configurable"]`, under keys
-that start with `__pregel_`. No public API provides them.
-A `Run` checks what it reads: it has None or an empty value if LangGraph has changed the detail, and
-the run goes on.
+that start with `__pregel_`. No public API provides them. If LangGraph has changed a detail, what a
+`Run` reads by it is None or empty, and the run goes on.
 
-The other private details are in `_langgraph.graphs` (graphs and tool nodes that are built) and
-`_langgraph.storage` (names in stored checkpoints).
+Others are in `_langgraph.graphs` (graphs that are built), `_langgraph.storage` (checkpoints).
 
 `tests/graph/test_langgraph.py` fails if LangGraph changes a detail that no other test would notice.
 """
@@ -238,17 +236,9 @@ class Run:
         return _kept_with(self._writes)
 
     @property
-    def kept_by_graph(self) -> Mapping[object, Any]:
-        """What `keep_by_graph` has kept, for all tasks of this run of the graph."""
-        return _KEPT.get(id(self._loop), {})
-
-    def keep_by_graph(self, key: object, value: object) -> None:
-        """Keep a value as long as this run of the graph lives."""
-        _kept_with(self._loop)[key] = value
-
-    def take_by_graph(self, key: object) -> Any:
-        """What was kept so, and is kept no longer; None if nothing is."""
-        return _kept_with(self._loop).pop(key, None)
+    def kept_by_graph(self) -> dict[object, Any]:
+        """What is kept as long as this run of the graph lives, for all its tasks."""
+        return _kept_with(self._loop)
 
     @property
     def was_answered(self) -> bool:

@@ -148,7 +148,7 @@ class Repairer:
         self, messages: Sequence[BaseMessage], run: Run | None, *, look_again: bool
     ) -> Reading | None:
         """Read a history, as far as no other task of this run of the graph has read it."""
-        kept = dict(run.kept_by_graph.get(Repairer, {})) if run else {}
+        kept = run.kept_by_graph.setdefault(Repairer, {}) if run else {}
         damage: Reading | None = kept.pop(self, None)
         if damage is None or not are_identical(damage.messages, messages):
             known = () if look_again else kept.get(self.messages_key, ())
@@ -157,8 +157,6 @@ class Repairer:
             )
             # START's reading is for its node. What is valid is for all nodes.
             kept |= {self: damage} if damage else {self.messages_key: settled(messages)}
-        if run:
-            run.keep_by_graph(Repairer, kept)
         return damage
 
     # --- repair --------------------------------------------------------------------------
@@ -238,7 +236,7 @@ class Repairer:
                 is_over=is_over,
                 breakpoints=frozenset() if is_over else run.breakpoints,
                 nodes=run.nodes,
-                seen=run.take_by_graph(Reader),
+                seen=run.kept_by_graph.pop(Reader, None),
             )
         )
 
