@@ -246,6 +246,10 @@ class Run:
         """Keep a value as long as this run of the graph lives."""
         _kept_with(self._loop)[key] = value
 
+    def take_by_graph(self, key: object) -> Any:
+        """What was kept so, and is kept no longer; None if nothing is."""
+        return _kept_with(self._loop).pop(key, None)
+
     @property
     def was_answered(self) -> bool:
         """Whether an answer to an `interrupt()` of the task is recorded, in this run or before.

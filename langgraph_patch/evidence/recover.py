@@ -43,7 +43,7 @@ from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.nodes import NO_NODES, Nodes
@@ -110,6 +110,7 @@ def recover_evidence(
     searched_at: Mapping[tuple[int, int], str] = _NOTHING,
     is_over: bool = False,
     once: Collection[str] | None = (),
+    seen: CheckpointTuple | None = None,
 ) -> IOGenerator[Recovery]:
     """Find what the checkpoints of a thread recorded about open tool calls.
 
@@ -135,6 +136,7 @@ def recover_evidence(
             looks again for results. Default: False.
         once: The tools whose calls run once, and have a record; None if that is not known: each
             call is looked for. Default: none.
+        seen: A checkpoint of the thread that was read a moment ago. Default: none.
 
     Raises:
         EvidenceError: If the checkpointer raises and `required` is True.
@@ -167,9 +169,9 @@ def recover_evidence(
     if not calls:
         return Recovery()
     address = Address.of(config)
-    waited = 0.0
+    began, waited = time.monotonic(), 0.0
     while True:
-        reader = Reader(saver, messages_key, required, breakpoints, nodes)
+        reader = Reader(saver, messages_key, required, breakpoints, nodes, seen)
         recorded = yield from read_claims(reader, address, messages, calls, once)
         newest, judged_calls = yield from _search(
             reader, address, windows_of(messages, calls, searched_at), recorded
@@ -182,8 +184,10 @@ def recover_evidence(
         while awaited and waited < patience and not (is_over or reader.error):
             seconds = waited or _FIRST_LOOK
             yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
-            waited += seconds
-            if (yield from _has_more(reader, awaited)):
+            seen = None
+            is_more = yield from _has_more(reader, awaited)
+            waited = time.monotonic() - began  # what is awaited has come meanwhile, or will not
+            if is_more:
                 break
         else:
             break

@@ -28,6 +28,7 @@ from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, method_request
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, MessagesError
+from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.history.reading import Reading
@@ -63,6 +64,7 @@ class RepairNode(GeneratorRunnable):
             history = messages_in(input, repairer.messages_key)
             if history and (repair := (yield from self._repair(repairer, history, run))):
                 repairs.append((repairer, repair))
+        run.take_by_graph(Reader)  # what was read a moment ago is old in the next node
         shown = self._graph.output_keys if self._graph else run.channels
         writes = yield from write_repairs(repairs, [], run, shown=shown)
         return NodeOutput(None).with_writes(writes, self, run)
@@ -238,6 +240,7 @@ class EntryNode(RepairNode):
             turns = yield from abandoned_turns(repairer, history, run, self._graph)
             if turns is not None:  # an error too: the node says so, and START would not run again
                 return True
+        run.take_by_graph(Reader)
         return bool(damaged) and not (yield from self._is_repaired(damaged, run))
 
     def _is_repaired(

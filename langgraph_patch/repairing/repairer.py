@@ -24,6 +24,7 @@ from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch._text import short
 from langgraph_patch.errors import EvidenceError, OptionError, note
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
+from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.findings import Evidence
@@ -237,6 +238,7 @@ class Repairer:
                 is_over=is_over,
                 breakpoints=frozenset() if is_over else run.breakpoints,
                 nodes=run.nodes,
+                seen=run.take_by_graph(Reader),
             )
         )
 

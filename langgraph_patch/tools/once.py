@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from itertools import chain, count
+from itertools import count
 from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -94,9 +94,9 @@ class Once:
             return None
         run = Run(config)
         # A `Send` may carry a copy that has lost its calls: the graph has the messages themselves.
-        made = chain(self._models(state), self._models(run.value_after(self.messages_key)))
-        own = (m for m in made if m.id and any(each["id"] == call["id"] for each in m.tool_calls))
-        message = next(own, None)
+        histories = self._models(state), self._models(run.value_after(self.messages_key))
+        made = (next((m for m in each if _makes(m, call)), None) for each in histories)
+        message = next((m for m in made if m and m.id), None)
         found = OnceCall(run, call, message, self)
         return None if found.record.row in _CLAIMED.get() else found
 
@@ -145,6 +145,11 @@ class Once:
         state = {self.messages_key: state} if isinstance(state, list) else state
         history: Sequence[BaseMessage] = messages_in(state, self.messages_key) or ()
         return (m for m in reversed(history) if isinstance(m, AIMessage))
+
+
+def _makes(message: AIMessage, call: Mapping[str, Any]) -> bool:
+    own = call["id"], call["name"]
+    return any((each["id"], each["name"]) == own for each in message.tool_calls)
 
 
 class OnceCall:

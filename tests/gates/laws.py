@@ -225,6 +225,12 @@ def _ends_badly(number: int, row: _Row) -> Iterator[str]:
         yield f"turn {number} end {row.turn.end!r}, bare {row.bare.end!r}"
 
 
+_IN_TASK = "tool", "hook around the tools"
+"""The places at which a gate asks in the task of the tools, before they work."""
+_BESIDE = "beside", *_IN_TASK
+"""The places at which a gate asks while a tool works."""
+
+
 def _of_turns(form: Form, *outcomes: Outcome) -> Iterator[str]:
     done = {each for turn in outcomes[2].turns for each in turn.did}
     may = Counter(each for turn in outcomes[1].turns for each in turn.did)
@@ -233,7 +239,7 @@ def _of_turns(form: Form, *outcomes: Outcome) -> Iterator[str]:
         row = _Row(*turns)
         assert not _is_error(row.right), (form, row.right)
         # An error ends what runs beside it: what that has begun by then is by chance.
-        is_certain = form.place != "beside" or not _is_error(row.bare)
+        is_certain = form.place not in _BESIDE or not _is_error(row.bare)
         if (missing := {*row.bare.did} - done) and is_certain:
             yield f"not run in turn {number}, bare runs it: {sorted(missing)}"
         ran.update(row.turn.did)
@@ -258,10 +264,6 @@ def broken(form: Form, options: Mapping[str, Any]) -> tuple[list[str], tuple[Out
     outcomes = tuple(map(_without_questions, outcomes, is_replayed))
     found = [f"false: {each}" for each in falsehoods(outcomes[2])]
     return [*found, *_of_turns(form, *outcomes)], outcomes
-
-
-_IN_TASK = "tool", "hook around the tools"
-"""The places at which a gate asks in the task of the tools, before they work."""
 
 
 def _without_questions(outcome: Outcome, is_replayed: bool) -> Outcome:  # noqa: FBT001 - by `map`
@@ -296,9 +298,11 @@ def table() -> Iterator[Row]:
 def covering() -> Iterator[Row]:
     """Each place with each refusal; what else there is changes from row to row.
 
-    The place in a tool is the one at which a call has run beside one that is refused.
+    The place in a tool is the one at which a call has run beside one that is refused. The last row
+    is a call that is sent on behind what another model said of it.
     """
     yield from _turned((place, refusal, {}) for place, refusal in product([*EIGHT, "tool"], TABLE))
+    yield Form("sends", TABLE[0], returns="ai"), {"once": ["pay"]}
 
 
 def variants() -> Iterator[Row]:

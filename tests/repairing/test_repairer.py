@@ -252,3 +252,15 @@ def test_each_history_is_looked_at_once(monkeypatch):
     it.model.script[:] = [mail[3], YES]
     it.say("again")
     assert looked == [109, 2, 111]
+
+
+@pytest.mark.parametrize("kind", ["hand_built", "react_v2", "create_agent"])
+def test_a_repair_reads_each_checkpoint_once(kind):
+    """Six queries, of which LangGraph makes the first, and none of them only to wait."""
+    it = patched(Agent(BARE[kind], BOTH, saver=(saver := Counting())), record=True)
+    it.say("go")
+    it.model.script[:] = [FINE]
+    saver.used.clear()
+    it.say("never mind")
+    assert saver.used["get_tuple"] + saver.used["list"] == 6
+    assert it.results == RESULTS
