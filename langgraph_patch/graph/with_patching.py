@@ -309,6 +309,7 @@ def _checked_builder(graph: object) -> _Builder:
             f"{short(graph, 60)} is a {type(graph).__name__}: expected a StateGraph, or the "
             f"compiled graph that its compile() returns. {remedy}."
         )
+    Graph(builder).check()
     if storage.ROOT_CHANNEL in Graph(builder).channels:
         raise GraphError(
             "The state of the graph is a bare value: expected a schema with a key for the history, "

@@ -188,7 +188,7 @@ class PatchNode(RepairNode):
             raise GraphError(
                 f"The patch node in {run.node!r} runs beside another node: add it as a node of its "
                 f"own that runs alone, before the model. In a function use patch_messages or "
-                f"patch_model."
+                f"patch_model. {run.lacks}"
             )
         key, channels = self._messages_key, run.channels
         if channels and key not in channels:

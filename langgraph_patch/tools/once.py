@@ -396,7 +396,7 @@ class OnceCall:
     def _unknown(self, why: str) -> GraphError:
         return GraphError(
             f"once: tool call {self._call['name']!r} {self._call['id']!r} is not run, because it "
-            f"cannot be known whether it has run before: {why}."
+            f"cannot be known whether it has run before: {why}. {self._run.lacks}".rstrip()
         )
 
     # --- how it ended ------------------------------------------------------------------------
