@@ -23,9 +23,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import langgraph.version  # noqa: F401 - so that its place is known
+from langgraph.version import __version__
 
-from langgraph_patch._langgraph.details import installed, table
+from langgraph_patch._langgraph.details import table
+
+INSTALLED = f"LangGraph {__version__}"
 
 SCENES = Path(__file__).with_name("scenes.py")
 SECONDS = 100
@@ -107,10 +109,10 @@ def copy_of_langgraph(folder: Path, name: str) -> None:
 
 
 NOT_PLAYED = {
-    "afunc", "channels", "checkpoint", "checkpointer", "config", "conn", "lock", "nodes",
-    "node", "SELECT_SQL", "_load_checkpoint_tuple",
+    "afunc", "bound", "channels", "checkpoint", "checkpointer", "config", "nodes", "node",
+    "SELECT_SQL", "_load_checkpoint_tuple",
 }  # fmt: skip
-"""Names that LangGraph's public objects have too, or that need a server."""
+"""Names that public objects have too; `afunc` goes with `func`; two need a server."""
 
 
 # --- the table -------------------------------------------------------------------------------
@@ -135,19 +137,20 @@ def played(name: str, names: Sequence[str] = ()) -> dict[str, Any]:
     if run.returncode:
         return {"import": [None, run.stderr.strip().rpartition("\n")[2]], "told": []}
     found: dict[str, Any] = json.loads(run.stdout)
+    found["told"] += [line for line in run.stderr.splitlines() if INSTALLED in line]
     return found
 
 
 def judged(found: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, str]:
     """Each scene that is not as usual: `error`, `poorer` or `wrong`."""
-    is_told = any(installed() in text for text in found["told"])
+    is_told = any(INSTALLED in text for text in found["told"])
     result = {}
     for scene, each in found.items():
         if scene == "told" or each == usual.get(scene):
             continue
         error = each[1] or ""
         # The refusal of a provider is raised, as in the bare graph.
-        if installed() in error:
+        if INSTALLED in error:
             result[scene] = "error"
         else:
             is_poorer = is_told and (not error or error.startswith("RefusedError"))
@@ -172,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--told", action="store_true", help="print WARNINGs, errors and outcomes")
     options = parser.parse_args(arguments)
     usual, is_wrong = played(""), False
-    sys.stdout.write(f"| renamed in {installed()} | {len(usual) - 1} scenes |\n|---|---|\n")
+    sys.stdout.write(f"| renamed in {INSTALLED} | {len(usual) - 1} scenes |\n|---|---|\n")
     for name in ["", *(options.details or names())]:
         found = played(name) if name else usual
         result = judged(found, usual)

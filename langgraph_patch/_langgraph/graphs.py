@@ -61,6 +61,16 @@ class Graph:
         check("edge", *(each for name in self.builder.branches.values() for each in name.values()))
 
     @property
+    def schema(self) -> Any:
+        """The schema of the state."""
+        return self.builder.state_schema
+
+    @property
+    def edges(self) -> list[tuple[str, str]]:
+        """The plain edges, sorted."""
+        return sorted(self.builder.edges)
+
+    @property
     def keys(self) -> Collection[str]:
         """The keys of the state schema: a node without an input schema of its own reads these."""
         keys: Collection[str] = self.builder.schemas[self.builder.state_schema].keys()

@@ -299,7 +299,7 @@ class Run:
         The tasks that a `Send` makes are in a channel of their own.
         """
         tasks = len(self.started_nodes) + len(self.sends)
-        return tasks == 1 or not (tasks or self.channels)
+        return tasks == 1 or not (tasks or self._is_task)
 
     def is_node(self, runnable: object) -> bool:
         """Whether LangGraph runs `runnable` as the node; True in a node of which it shows nothing.

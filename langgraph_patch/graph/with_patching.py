@@ -264,7 +264,7 @@ def _patched_node(
 ) -> PatchedNode:
     covered = context.nodes[prefix + node]
     runnable = covered.runnable
-    if covered.is_graph and RepairNode.name not in runnable.builder.nodes:
+    if covered.is_graph and RepairNode.name not in Graph(runnable.builder).runnables:
         runnable = _patch_graph(runnable, context, f"{prefix}{node}.")
     repairers = {
         key: replace(context.repairers[key], leaves_open=not covered.is_model)

@@ -345,7 +345,7 @@ def add_entry_check(graph: Graph, repairers: Sequence[Repairer]) -> None:
         graph.add_router(START, check, [NAME, *targets])
     for name, branch in branches.items():
         path, ends, schema = Graph.parts_of(branch)
-        graph.put_branch(NAME, name, branch, input_schema=schema or graph.builder.state_schema)
+        graph.put_branch(NAME, name, branch, input_schema=schema or graph.schema)
         checked_ends = {**ends, NAME: NAME} if ends is not None else None
         check = _EntryCheck(path, name, node, keys)
         graph.put_branch(START, name, branch, path=check, ends=checked_ends)

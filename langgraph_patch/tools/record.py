@@ -99,7 +99,7 @@ def fan_out(graph: Graph, keys: Mapping[str, str]) -> None:
     for source, name, branch in graph.branches_into(keys):
         path, ends, _ = Graph.parts_of(branch)
         graph.put_branch(source, name, branch, path=_SendEach(path, name, keys, ends))
-    for source, target in sorted(graph.builder.edges):
+    for source, target in graph.edges:
         if target in keys:
             router = _SendEach(target, f"each call of {target}", keys)
             graph.route_edge(source, target, router)
