@@ -111,7 +111,11 @@ if not typing.TYPE_CHECKING:  # with `__getattr__`, a type checker would accept 
     def __getattr__(name: str) -> object:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+        try:
+            module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+        except (AttributeError, ImportError) as error:
+            importlib.import_module(f"{__name__}._langgraph.details").explain(name, error)
+            raise
         globals()[name] = getattr(module, name)
         return globals()[name]
 

@@ -1,8 +1,8 @@
 """The private details of LangGraph that this package uses to read and change graphs.
 
 The attributes of `StateGraph`, `CompiledStateGraph` and `ToolNode` are not documented, nor are the
-names of the nodes of prebuilt agents. If LangGraph changes one, most of these functions raise an
-error when the graph is patched, before its first run.
+names of the nodes of prebuilt agents. They are in `details.toml`: if LangGraph changes one, an
+error or a WARNING says so when the graph is patched, before its first run.
 
 `tests/graph/test_langgraph.py` fails if LangGraph changes a detail that no other test would notice.
 """
@@ -19,8 +19,11 @@ from typing import Any, TypedDict
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode
 
+from langgraph_patch._langgraph.details import check, missing, table, unknown_names
 from langgraph_patch._langgraph.nodes import sends_each_call
+from langgraph_patch._langgraph.storage import trigger_channel
 from langgraph_patch._sansio import (
     GeneratorRunnable,
     IOGenerator,
@@ -44,6 +47,26 @@ class Graph:
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder
+
+    def check(self) -> None:
+        """Look for the details of the graph.
+
+        Raises:
+            GraphError: If it cannot be patched, because LangGraph has changed one.
+        """
+        check("StateGraph", self.builder)
+        check("node", *self.builder.nodes.values())
+        check("edge", *(each for name in self.builder.branches.values() for each in name.values()))
+
+    @property
+    def schema(self) -> Any:
+        """The schema of the state."""
+        return self.builder.state_schema
+
+    @property
+    def edges(self) -> list[tuple[str, str]]:
+        """The plain edges, sorted."""
+        return sorted(self.builder.edges)
 
     @property
     def keys(self) -> Collection[str]:
@@ -82,8 +105,8 @@ class Graph:
     def has_cache(self, node: str) -> bool:
         """Whether the outputs of a node may come from a cache."""
         defaults = getattr(self.builder, "_node_defaults", None)
-        policies = self.builder.nodes[node].cache_policy, getattr(defaults, "cache_policy", None)
-        return any(policy is not None for policy in policies)
+        own = getattr(self.builder.nodes[node], "cache_policy", defaults)
+        return any(policy is not None for policy in (own, getattr(defaults, "cache_policy", None)))
 
     def handles_errors(self, node: str) -> bool:
         """Whether an error handler gets the input of a node, if the node raises."""
@@ -102,11 +125,12 @@ class Graph:
     def is_started_by_edges(self, node: str) -> bool:
         """Whether edges, and nothing else, start a node, so that `Send`s could replace them."""
         is_joined = any(target == node for _, target in self.builder.waiting_edges)
-        is_named = any(node in (spec.ends or ()) for spec in self.builder.nodes.values())
+        nodes = self.builder.nodes
+        is_named = any(node in (getattr(each, "ends", [node]) or ()) for each in nodes.values())
         has_edge = any(target == node for _, target in self.builder.edges) or self.branches_into(
             [node]
         )
-        return bool(has_edge) and not (is_joined or is_named or self.builder.nodes[node].defer)
+        return bool(has_edge) and not (is_joined or is_named or getattr(nodes[node], "defer", True))
 
     def branches_into(self, nodes: Collection[str]) -> list[tuple[str, str, Any]]:
         """The conditional edges that may lead to one of `nodes`: source, name and edge."""
@@ -129,6 +153,7 @@ class Graph:
         `compile()` writes defaults into the node specs, and adds the node of a default error
         handler. It refuses a builder that has this node, so the copy lacks it.
         """
+        self.check()
         builder, made = self.builder, copy.copy(self.builder)
         for attribute, value in vars(builder).items():
             if not isinstance(value, type):  # a schema is a class
@@ -209,6 +234,7 @@ class Graph:
         The result has its class, and the attributes that an application has given it. START emits
         events as it did: none, if it had plain edges only.
         """
+        check("graph", graph)
         transformers = getattr(graph, "stream_transformers", None)  # since langgraph 1.2
         made = self.builder.compile(
             checkpointer=graph.checkpointer,
@@ -220,8 +246,10 @@ class Graph:
             name=graph.name,
             **({} if transformers is None else {"transformers": transformers}),
         )
+        if not {*map(trigger_channel, made.builder.nodes)} <= made.channels.keys():
+            missing("channel.branch:to:", raises=True)
         compiled: Any = object.__new__(type(graph))
-        later = {attribute: getattr(graph, attribute) for attribute in _SET_AFTER_COMPILE}
+        later = {k: v for k, v in vars(graph).items() if k in table()["details"]["graph"]}
         vars(compiled).update({**vars(graph), **vars(made), **later})
         if not graph.builder.branches.get(START):
             run_start_untraced(compiled)
@@ -259,17 +287,6 @@ def run_start_untraced(compiled: Any) -> None:
         start.__dict__["node"] = _Steps(steps)
 
 
-_SET_AFTER_COMPILE = (
-    "config",
-    "stream_mode",
-    "stream_eager",
-    "step_timeout",
-    "retry_policy",
-    "cache_policy",
-)
-"""Attributes of a compiled graph that are no arguments of `compile()`."""
-
-
 # --- nodes and calls --------------------------------------------------------------------------
 
 _ROUTERS = "_routers"
@@ -302,6 +319,7 @@ class Tools:
     """
 
     def __init__(self, node: Any) -> None:
+        check("ToolNode", node)
         self.node = node
 
     @property
@@ -314,7 +332,12 @@ class Tools:
     def may_run_others(self) -> bool:
         """Whether it may run tools that it does not list: a wrapper may bring them."""
         wrappers = ("_wrap_tool_call", "_awrap_tool_call")
-        return any(getattr(self.node, name, None) is not None for name in wrappers)
+        return any(getattr(self.node, name, self) is not None for name in wrappers)
+
+    @staticmethod
+    def takes_calls() -> bool:
+        """Whether a `ToolNode` takes what `input_for` returns, for all we know."""
+        return "ToolNode.tool_call_with_context" not in unknown_names()
 
     @staticmethod
     def input_for(call: Mapping[str, Any], state: Any) -> dict[str, Any]:
@@ -343,10 +366,9 @@ class Tools:
             GraphError: If the methods of a `ToolNode` have changed.
         """
         node = self.node
+        check("once", ToolNode)
         functions = node.func, node.afunc
-        if not all(hasattr(node, name) for name in (*_RUN, *_EXECUTE)) or any(
-            getattr(function, "__self__", None) is not node for function in functions
-        ):
+        if any(getattr(function, "__self__", None) is not node for function in functions):
             raise GraphError(
                 f"The calls of a {type(node).__name__} like this one cannot be wrapped one by one."
             )

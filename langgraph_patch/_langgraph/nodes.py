@@ -16,26 +16,14 @@ from langchain_core.runnables import Runnable
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
+from langgraph_patch._langgraph.details import read, table
 from langgraph_patch._sansio import GeneratorRunnable
-
-_ENDING_CALLS = {
-    "langgraph.prebuilt.chat_agent_executor": ("call_model", "acall_model"),
-    "deepagents.middleware.patch_tool_calls": ("before_agent", "abefore_agent"),
-}
-"""Functions before which no call is alive, by their modules: the model of `create_react_agent`
-raises an error if one is open, and the hook of deepagents ends it, in a text that says less."""
-
-_HOOKS = (
-    *("HumanInTheLoopMiddleware", "ModelCallLimitMiddleware", "ToolCallLimitMiddleware"),
-    *("PIIMiddleware", "TodoListMiddleware"),
-)
-"""The middlewares of `langchain` that have a hook behind the model. It starts no tool."""
 
 
 def ends_calls(runnable: object) -> bool:
     """Whether no call at the end of a history is alive before a node, whose runnable this is."""
     function = _function_of(runnable)
-    names = _ENDING_CALLS.get(_library_of(function), ())
+    names = table()["ending_calls"].get(_library_of(function), ())
     return str(getattr(function, "__name__", "")) in names
 
 
@@ -55,7 +43,7 @@ def starts_no_tool(runnable: object) -> bool:
     """Whether it is a hook of `langchain` behind a model: one of an application may run tools."""
     owner = getattr(_function_of(runnable), "__self__", None)
     library = sys.modules.get("langchain.agents.middleware")
-    return any(type(owner) is getattr(library, name, None) for name in _HOOKS)
+    return any(type(owner) is getattr(library, name, None) for name in table()["hooks"])
 
 
 def _function_of(runnable: object) -> Any:
@@ -121,7 +109,7 @@ NO_NODES: Final = Nodes()
 
 def _own(node: Any) -> Any:
     """The runnable of the application in what LangGraph runs: this package wraps it."""
-    runnable = getattr(node, "bound", None)
+    runnable = read(node, "PregelNode.bound")
     return getattr(runnable, "inner", None) if isinstance(runnable, GeneratorRunnable) else runnable
 
 

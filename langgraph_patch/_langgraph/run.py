@@ -1,10 +1,9 @@
-"""The run that a node belongs to, and the private details of LangGraph in its config.
+"""The run that a node belongs to, read from what LangGraph passes it in its config.
 
 LangGraph passes a node its checkpointer and its channels in `config["configurable"]`, under keys
-that start with `__pregel_`. No public API provides them. If LangGraph has changed a detail, what a
-`Run` reads by it is None or empty, and the run goes on.
-
-Others are in `_langgraph.graphs` (graphs that are built), `_langgraph.storage` (checkpoints).
+that start with `__pregel_`. No public API provides them. A `Run` reads them and what they lead to
+(`details.toml`); without one it has None or an empty value, and the run goes on. The first run of a
+process looks at all of them, so that what is missing is told before a human is asked.
 
 `tests/graph/test_langgraph.py` fails if LangGraph changes a detail that no other test would notice.
 """
@@ -15,10 +14,14 @@ import asyncio
 import copy
 import inspect
 import sys
+import time
+import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from types import MethodType
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -28,6 +31,7 @@ from langgraph.checkpoint.serde.types import INTERRUPT, TASKS
 from langgraph.config import get_config
 from langgraph.runtime import get_runtime
 
+from langgraph_patch._langgraph.details import TOLD, check, read
 from langgraph_patch._langgraph.nodes import Nodes
 from langgraph_patch._langgraph.storage import (
     PUSH,
@@ -37,42 +41,16 @@ from langgraph_patch._langgraph.storage import (
     send_index,
     triggered_node,
 )
-from langgraph_patch._sansio import IOGenerator, IORequest
-
-_CHECKPOINTER = "__pregel_checkpointer"
-"""The checkpointer of the run. A server sets its own here, so the compiled graph lacks it."""
-
-_READ = "__pregel_read"
-"""A partial that reads the state. Its arguments include the live channels with their reducers, and
-what the task that runs has written so far, as its `writes`."""
-
-_MAP = "checkpoint_map"
-"""The current checkpoint of the graph and of those above it, by their namespaces."""
-
-_DURABILITY = "__pregel_durability"
-"""The durability of the run. With "exit" nothing is written before the run ends."""
-
-_SCRATCHPAD = "__pregel_scratchpad"
-"""The counters of the task that runs; `resume` lists the answers to its interrupts. A counter has a
-`_counter`, which is None until it has counted."""
-
-_RESUME_MAP = "__pregel_resume_map"
-"""The answers of a `Command` whose `resume` names interrupts."""
-
-_SEND = "__pregel_send"
-"""Adds writes to those of the task that runs."""
-
-_CALL = "__pregel_call"
-"""A partial that starts a `@task`: its first argument is a weak reference to the task that runs,
-its `schedule_task` is a method of the loop. A node with a timeout gets a function around it."""
+from langgraph_patch._sansio import IOGenerator, IORequest, method_request
 
 _NODE = "langgraph_node"
 """The metadata key with the name of the node that runs. It is absent outside of a node."""
 
-_PATH = "langgraph_path"
-"""The metadata key with the path of the task that runs: `("__pregel_pull", node)` for an edge,
-`("__pregel_push", index, False)` for a `Send`, `("__pregel_push", ..., True)` for a `@task`."""
+_WAITS = (0, 0.01, 0.1, 1)
+"""How many seconds are waited for a checkpoint, before each look."""
 
+_UNSEEN = {"details"}
+"""What no run of this process has looked at yet."""
 
 _NAMES = {"channel_versions", "versions_seen"}
 """What a checkpoint says of the tasks that an input ended."""
@@ -95,6 +73,13 @@ class Run:
         self.config = config
         self._own: Mapping[str, Any] = config.get("configurable", {})
         self._metadata: Mapping[str, Any] = config.get("metadata", {})
+        if _UNSEEN and self._is_task:
+            _UNSEEN.clear()
+            check("config", self._own)
+            check("scratchpad", *filter(None, [self._scratchpad]))
+            for name, value in vars(Run).items():
+                if isinstance(value, property):
+                    getattr(self, name)
 
     @classmethod
     def current(cls) -> Run:
@@ -104,9 +89,24 @@ class Run:
         except RuntimeError:
             return cls({})
 
+    def _of_task(self, name: str, kind: Any = object) -> Any:
+        """A detail of the task that runs; None outside of a graph, where none is missing."""
+        place, _, key = name.partition(".")
+        own = self._metadata if place == "metadata" else self._own
+        return read(own, name, kind) if key in own or self._is_task else None
+
+    @property
+    def _is_task(self) -> bool:
+        return _NODE in self._metadata and any(key.startswith("__pregel_") for key in self._own)
+
+    @property
+    def lacks(self) -> str:
+        """What was told of private details that this LangGraph does not have."""
+        return " ".join(TOLD)
+
     @property
     def saver(self) -> BaseCheckpointSaver[Any] | None:
-        saver = self._own.get(_CHECKPOINTER)
+        saver = self._of_task("config.__pregel_checkpointer") or self._of_loop("checkpointer")
         return saver if isinstance(saver, BaseCheckpointSaver) else None
 
     @property
@@ -125,7 +125,7 @@ class Run:
     @property
     def writes_at_exit(self) -> bool:
         """Whether nothing is written before the run ends (durability "exit")."""
-        return self._own.get(_DURABILITY) == "exit"
+        return self._own.get("__pregel_durability") == "exit"
 
     # --- the thread ----------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Run:
         if self.thread_id is None:
             return None
         thread = {"thread_id": str(self.thread_id), "checkpoint_ns": self.namespace}  # as stored
-        current: Any = self._own.get(_MAP, {}).get(self.namespace)
+        current: Any = self.place.get(self.namespace)
         if self.writes_at_exit:
             current = None if self.namespace else self._metadata.get("checkpoint_id")
         if isinstance(current, str):
@@ -154,9 +154,10 @@ class Run:
     @property
     def place(self) -> Mapping[str, str]:
         """The current checkpoint of each graph from the root to this one, by its namespace."""
-        inside = f"{self.namespace}|"
-        found = self._own.get(_MAP, {}).items()
-        return {ns: str(each) for ns, each in found if not ns or inside.startswith(f"{ns}|")}
+        own, checkpoint = self.namespace, self._of_loop("checkpoint", dict) or {}
+        here = {own: checkpoint["id"]} if "id" in checkpoint else {}
+        found = (self._of_task("config.checkpoint_map", dict) or here).items()
+        return {ns: str(each) for ns, each in found if not ns or f"{own}|".startswith(f"{ns}|")}
 
     @property
     def namespace(self) -> str:
@@ -166,7 +167,7 @@ class Run:
         has one more segment than the node or the task that called it.
         """
         namespace = str(self._own.get("checkpoint_ns", ""))
-        path = self._metadata.get(_PATH, ())
+        path: Sequence[Any] = self._of_task("metadata.langgraph_path", (tuple, list)) or ()
         while tuple(path[:1]) == (PUSH,) and path[-1] is True:
             namespace, path = parent_namespace(namespace), path[1]
         return parent_namespace(namespace)
@@ -176,18 +177,20 @@ class Run:
     @property
     def channels(self) -> Mapping[str, Any]:
         """The live channels of the graph; none outside of a graph."""
-        for argument in getattr(self._own.get(_READ), "args", ()):
+        for argument in getattr(self._own.get("__pregel_read"), "args", ()):
             if isinstance(argument, Mapping) and argument and _are_channels(argument):
                 return argument
-        return {}
+        return self._of_loop("channels", Mapping) or {}
 
     def values(self, keys: Collection[str]) -> dict[str, Any]:
         """The values of these state keys, as far as they have one; none outside of a graph.
 
         Managed values, such as `remaining_steps`, are found too.
         """
-        read = self._own.get(_READ)
-        return dict(read(list(keys))) if callable(read) else {}
+        with suppress(KeyError, TypeError):
+            return dict(self._own["__pregel_read"](list(keys)))
+        found = self.channels
+        return {key: found[key].get() for key in keys if key in found and found[key].is_available()}
 
     def value_after(self, key: str) -> Any:
         """The value of a state key after the writes of the task; None if it has none.
@@ -218,17 +221,17 @@ class Run:
 
         To run the node once more would ask the same question again.
         """
-        return self._has_counted("interrupt_counter")
+        return self._has_counted("scratchpad.interrupt_counter") and bool(self.answers)
 
     @property
     def has_begun_tasks(self) -> bool:
         """Whether the node that runs has called a `@task`: no callback shows it."""
-        return self._has_counted("call_counter")
+        return self._has_counted("scratchpad.call_counter")
 
     def _has_counted(self, name: str) -> bool:
-        counter = getattr(self._own.get(_SCRATCHPAD), name, None)
         # If LangGraph has changed the counter, it counts as used: nothing is done twice.
-        return getattr(counter, "_counter", counter) is not None
+        counter = read(self._scratchpad, name)
+        return self._is_task and read(counter, "counter._counter", default=name) is not None
 
     @property
     def kept(self) -> dict[object, Any]:
@@ -251,7 +254,12 @@ class Run:
     @property
     def answers(self) -> list[Any]:
         """The recorded answers to the `interrupt()`s of the task."""
-        return [*(getattr(self._own.get(_SCRATCHPAD), "resume", None) or ())]
+        unknown = [uuid.uuid4().hex] if self._is_task else []  # it is none that another run got
+        return [*read(self._scratchpad, "scratchpad.resume", list, unknown)]
+
+    @property
+    def _scratchpad(self) -> Any:
+        return self._of_task("config.__pregel_scratchpad")
 
     def asked_in(self, writes: Iterable[tuple[str, str, Any]]) -> list[Any]:
         """What the task has asked, by the pending writes of its checkpoint."""
@@ -261,9 +269,10 @@ class Run:
     @property
     def new_answers(self) -> list[Any]:
         """Other answers that this run got: one without an interrupt id, those to what waits."""
-        peek = getattr(self._own.get(_SCRATCHPAD), "get_null_resume", None)
-        waiting = peek(False) if callable(peek) else None  # noqa: FBT003 - it takes no name
-        by_id = self._own.get(_RESUME_MAP)
+        waiting = uuid.uuid4().hex if self._is_task else None  # it is none that another run got
+        with suppress(TypeError):
+            waiting = read(self._scratchpad, "scratchpad.get_null_resume")(consume=False)
+        by_id = self._own.get("__pregel_resume_map")
         asked = [
             each
             for _, channel, value in self.loaded_writes
@@ -279,7 +288,7 @@ class Run:
     @property
     def send_index(self) -> int | None:
         """The index of the `Send` that made the task, among all of the superstep; None if none."""
-        return send_index(self._metadata.get(_PATH, ()))
+        return send_index(self._of_task("metadata.langgraph_path", (tuple, list)) or ())
 
     @property
     def sends(self) -> Sequence[Any]:
@@ -305,7 +314,8 @@ class Run:
 
         The tasks that a `Send` makes are in a channel of their own.
         """
-        return len(self.started_nodes) + len(self.sends) <= 1
+        tasks = len(self.started_nodes) + len(self.sends)
+        return tasks == 1 or not (tasks or self._is_task)
 
     def is_node(self, runnable: object) -> bool:
         """Whether LangGraph runs `runnable` as the node; True in a node of which it shows nothing.
@@ -315,7 +325,7 @@ class Run:
         """
         reference = next(iter(getattr(self._call, "args", ())), None)
         task = reference() if isinstance(reference, weakref.ref) else None
-        process = getattr(task, "proc", None)
+        process = read(task, "task.proc")
         node = next(iter(getattr(process, "steps", ())), process)
         wrapper = getattr(node, "wrapper", None)
         return self.node is not None and (node is None or runnable is node or runnable is wrapper)
@@ -327,7 +337,7 @@ class Run:
         write when it computes the state. Call it only when nothing can fail any more: LangGraph
         takes a task with this write as finished.
         """
-        send = self._own.get(_SEND)
+        send = self._of_task("config.__pregel_send")
         if callable(send):
             self._drop(lambda channel, _: channel == RETURN)  # LangGraph shows the first one
             send([(RETURN, value)])
@@ -336,10 +346,11 @@ class Run:
 
     @property
     def _writes(self) -> deque[tuple[str, Any]] | None:
-        for argument in getattr(self._own.get(_READ), "args", ()):
-            if isinstance(writes := getattr(argument, "writes", None), deque):
-                return writes
-        return None
+        arguments = getattr(self._own.get("__pregel_read"), "args", ())
+        nothing = object() if self._is_task else None
+        task = next((each for each in arguments if hasattr(each, "writes")), nothing)
+        writes: deque[tuple[str, Any]] | None = read(task, "task.writes", deque)
+        return writes
 
     @property
     def written(self) -> list[tuple[str, Any]]:
@@ -388,14 +399,17 @@ class Run:
 
     @property
     def _call(self) -> Any:
-        call = self._own.get(_CALL)
+        call = self._of_task("config.__pregel_call")
         inside = inspect.getclosurevars(call).nonlocals.values() if inspect.isfunction(call) else ()
         return next((each for each in inside if isinstance(each, partial)), call)
 
     @property
     def _loop(self) -> Any:
-        schedule = getattr(self._call, "keywords", {}).get("schedule_task")
+        schedule = read(getattr(self._call, "keywords", None), "call.schedule_task", MethodType)
         return getattr(schedule, "__self__", None)
+
+    def _of_loop(self, name: str, kind: Any = object) -> Any:
+        return read(self._loop, f"loop.{name}", kind)
 
     def stored(self) -> IOGenerator[bool]:
         """Wait until the current checkpoint is stored: LangGraph goes on while it is written.
@@ -408,9 +422,18 @@ class Run:
         """
         storing = getattr(self._loop, "_put_checkpoint_fut", None)  # none before the first one
         if storing is None:
-            return self._is_loaded
+            return self._is_loaded or (yield from self._is_found())
         yield IORequest(storing.result, lambda: asyncio.shield(storing))
         return True
+
+    def _is_found(self) -> IOGenerator[bool]:
+        """Whether the checkpointer has the current checkpoint, or has it soon."""
+        saver, thread = self.saver, self.thread
+        for wait in _WAITS if saver and "checkpoint_id" in (thread or {})["configurable"] else ():
+            yield IORequest(partial(time.sleep, wait), partial(asyncio.sleep, wait))
+            if (yield method_request(saver, "get_tuple", thread)) is not None:
+                return True
+        return False
 
     @property
     def _is_loaded(self) -> bool:
@@ -423,7 +446,7 @@ class Run:
 
         It may not have if this run made the checkpoint, from what a superstep wrote.
         """
-        return self._is_loaded or self._is_edited
+        return self._is_loaded or self._is_edited or self.loaded_checkpoint is None
 
     @property
     def may_have_unread_results(self) -> bool:
@@ -440,8 +463,7 @@ class Run:
     @property
     def _source(self) -> Any:
         """What made the current checkpoint: an input, a superstep (`loop`), an update, a fork."""
-        metadata = getattr(self._loop, "checkpoint_metadata", None)
-        return metadata.get("source") if isinstance(metadata, Mapping) else None
+        return (self._of_loop("checkpoint_metadata", dict) or {}).get("source")
 
     @property
     def _is_edited(self) -> bool:
@@ -451,7 +473,7 @@ class Run:
     @property
     def loaded_writes(self) -> Sequence[tuple[str, str, Any]]:
         """The pending writes of the current checkpoint, as far as this run knows them."""
-        return [*(getattr(self._loop, "checkpoint_pending_writes", None) or ())]
+        return [*(self._of_loop("checkpoint_pending_writes", list) or ())]
 
     @property
     def breakpoints(self) -> frozenset[str] | None:
@@ -459,14 +481,13 @@ class Run:
 
         Set when the graph was compiled, or for this run.
         """
-        nodes = getattr(self._loop, "interrupt_before", ())
+        nodes = self._of_loop("interrupt_before") or ()
         return None if nodes == "*" else frozenset(nodes)
 
     @property
     def nodes(self) -> Nodes:
         """The nodes of the graph; none outside of a graph."""
-        nodes = getattr(self._loop, "nodes", None)
-        return Nodes(nodes if isinstance(nodes, Mapping) else {}, self.namespace)
+        return Nodes(self._of_loop("nodes", Mapping) or {}, self.namespace)
 
     @property
     def input_ended_tasks(self) -> bool:
@@ -474,15 +495,14 @@ class Run:
 
         No public API tells this without a query.
         """
-        checkpoint = getattr(self._loop, "checkpoint", None)
-        if not isinstance(checkpoint, Mapping) or not checkpoint.keys() >= _NAMES:
-            return False
-        return has_ended_tasks(checkpoint, is_input=self._source == "input")
+        checkpoint = self._of_loop("checkpoint", dict) or {}
+        is_known = checkpoint.keys() >= _NAMES
+        return is_known and has_ended_tasks(checkpoint, is_input=self._source == "input")
 
     @property
     def loaded_checkpoint(self) -> str | None:
-        checkpoint_id = getattr(self._loop, "checkpoint_id_saved", None)
-        return checkpoint_id if isinstance(checkpoint_id, str) else None
+        checkpoint_id: str | None = self._of_loop("checkpoint_id_saved", str)
+        return checkpoint_id
 
 
 def _kept_with(owner: Any) -> dict[object, Any]:

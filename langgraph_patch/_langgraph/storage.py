@@ -21,6 +21,7 @@ from langgraph.graph import START
 from langgraph.types import Interrupt
 
 from langgraph_patch._langgraph.address import Address
+from langgraph_patch._langgraph.details import read
 
 # --- channels -----------------------------------------------------------------------------
 
@@ -154,7 +155,10 @@ def own_interrupt_id(namespace: str, node: str, task_id: str, answers: int = 0) 
     questions.
     """
     own = f"{namespace}|{node}:{task_id}".removeprefix("|")
-    return Interrupt.from_ns(None, f"{own}|{answers}" if answers else own).id
+    ns = f"{own}|{answers}" if answers else own
+    with suppress(TypeError):
+        return str(read(Interrupt, "Interrupt.from_ns")(value=None, ns=ns).id)
+    return ""
 
 
 _id_of_question: Any = getattr(types, "_interrupt_id", None)

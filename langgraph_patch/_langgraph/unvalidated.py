@@ -16,6 +16,8 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 from langgraph.checkpoint.serde import jsonplus
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from langgraph_patch._langgraph.details import check
+
 _FIELDS: Final[dict[tuple[str, str], tuple[Any, frozenset[str]]]] = {
     (kind.__module__, kind.__name__): (kind, frozenset(kind.model_fields))
     for kind in (HumanMessage, AIMessage, ToolMessage, SystemMessage)
@@ -38,6 +40,7 @@ def without_validation(saver: Any) -> Any:
         The checkpointer; None if `saver` has not the serializer of LangGraph, as it is.
     """
     serde = getattr(saver, "serde", None)
+    check("serializer", serde)
     build = getattr(serde, "_unpack_ext_hook", None)
     is_own = getattr(serde, "_custom_unpack_ext_hook", None) is False
     if type(serde) is not JsonPlusSerializer or not is_own or build is None or _MODEL is None:

@@ -259,7 +259,7 @@ def _patched_node(
 ) -> PatchedNode:
     covered = context.nodes[prefix + node]
     runnable = covered.runnable
-    if covered.is_graph and RepairNode.name not in runnable.builder.nodes:
+    if covered.is_graph and RepairNode.name not in Graph(runnable.builder).runnables:
         runnable = _patch_graph(runnable, context, f"{prefix}{node}.")
     repairers = {
         key: replace(context.repairers[key], leaves_open=not covered.is_model)
@@ -304,6 +304,7 @@ def _checked_builder(graph: object) -> _Builder:
             f"{short(graph, 60)} is a {type(graph).__name__}: expected a StateGraph, or the "
             f"compiled graph that its compile() returns. {remedy}."
         )
+    Graph(builder).check()
     if storage.ROOT_CHANNEL in Graph(builder).channels:
         raise GraphError(
             "The state of the graph is a bare value: expected a schema with a key for the history, "

@@ -190,7 +190,7 @@ class PatchNode(RepairNode):
             raise GraphError(
                 f"The patch node in {run.node!r} runs beside another node: add it as a node of its "
                 f"own that runs alone, before the model. In a function use patch_messages or "
-                f"patch_model."
+                f"patch_model. {run.lacks}"
             )
         key, channels = self._messages_key, run.channels
         if channels and key not in channels:
@@ -348,7 +348,7 @@ def add_entry_check(graph: Graph, repairers: Sequence[Repairer]) -> None:
         graph.add_router(START, check, [NAME, *targets])
     for name, branch in branches.items():
         path, ends, schema = Graph.parts_of(branch)
-        graph.put_branch(NAME, name, branch, input_schema=schema or graph.builder.state_schema)
+        graph.put_branch(NAME, name, branch, input_schema=schema or graph.schema)
         checked_ends = {**ends, NAME: NAME} if ends is not None else None
         check = _EntryCheck(path, name, node, keys)
         graph.put_branch(START, name, branch, path=check, ends=checked_ends)

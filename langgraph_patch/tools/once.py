@@ -409,7 +409,7 @@ class OnceCall:
         reason = REFUSALS[why].format(type(self._run.inner_saver).__name__)
         return GraphError(
             f"once: tool call {self._call['name']!r} {self._call['id']!r} is not run, because it "
-            f"cannot be known whether it has run before: {reason}."
+            f"cannot be known whether it has run before: {reason}. {self._run.lacks}".rstrip()
         )
 
     # --- how it ended ------------------------------------------------------------------------

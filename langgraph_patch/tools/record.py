@@ -57,7 +57,7 @@ def recordable(graph: Graph, tool_nodes: Mapping[str, ToolNode]) -> dict[str, st
         The state key of the history that each of them reads, by its name.
     """
     keys: dict[str, str] = {}
-    for node, tool_node in tool_nodes.items():
+    for node, tool_node in tool_nodes.items() if Tools.takes_calls() else ():
         if graph.sends_each_call(node):
             continue
         if reason := _why_not(graph, node, tool_node):
@@ -99,7 +99,7 @@ def fan_out(graph: Graph, keys: Mapping[str, str]) -> None:
     for source, name, branch in graph.branches_into(keys):
         path, ends, _ = Graph.parts_of(branch)
         graph.put_branch(source, name, branch, path=_SendEach(path, name, keys, ends))
-    for source, target in sorted(graph.builder.edges):
+    for source, target in graph.edges:
         if target in keys:
             router = _SendEach(target, f"each call of {target}", keys)
             graph.route_edge(source, target, router)
@@ -182,7 +182,7 @@ class _SendEach(Router):
 
     def _sends(self, target: Any, state: Any, run: Run) -> list[Any]:
         node = target if isinstance(target, Send) else self._ends.get(target, target)
-        if isinstance(node, Send) or node not in self._keys:
+        if isinstance(node, Send) or node not in self._keys or not run.channels:
             return [target]
         calls = _calls_to_run(history_after(state, self._keys[node], run) or [])
         return [Send(node, [{**call, PLACE: i}]) for i, call in calls.items()] or [target]

@@ -188,8 +188,12 @@ def test_durability_exit(kind):
 
 
 def test_a_langgraph_that_does_not_tell_whether_the_message_is_stored(monkeypatch):
-    """The call is refused, and nothing is claimed."""
+    """The checkpointer is asked. If it has no such checkpoint, the call is refused."""
     monkeypatch.setattr(Run, "_loop", None)
+    talk = Talk("create_agent", bank=Bank(asks=False))
+    talk.graph.invoke({"messages": [HumanMessage("pay")]}, THREAD)
+    assert talk.bank.paid == [5]
+    monkeypatch.setattr("langgraph_patch._langgraph.run._WAITS", ())
     talk = Talk("create_agent", bank=Bank(asks=False))
     with pytest.raises(GraphError, match="does not show whether it is stored"):
         talk.graph.invoke({"messages": [HumanMessage("pay")]}, THREAD)

@@ -1,0 +1,114 @@
+"""The private details of LangGraph that this package needs, and what is said if one is missing.
+
+`details.toml` is the table: who has a detail, what is lost without it, and what becomes of that. A
+name in this package is `owner.name` there. What a run reads, `read` reads; what is read of a graph,
+`check` looks for when it is patched.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from importlib.resources import files
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from langgraph.version import __version__
+
+from langgraph_patch.errors import GraphError
+
+logger: logging.Logger = logging.getLogger("langgraph_patch")
+
+TOLD: dict[str, count[int]] = {}
+"""What was told of missing details, and how often each came."""
+
+
+@cache
+def table() -> Mapping[str, Any]:
+    """The details by their owners and names, and `known`: the versions that have them."""
+    return tomllib.loads(files(__package__).joinpath("details.toml").read_text("utf-8"))
+
+
+def read(owner: Any, name: str, kind: Any = object, default: Any = None) -> Any:
+    """The value of a detail; `default` if it is missing or something else, which is told.
+
+    Args:
+        owner: What has it: an object, or a dict with the key. Without an owner nothing is told.
+        name: Its name.
+        kind: What it is known to be. Default: anything.
+        default: What is returned without it. Default: None.
+    """
+    with suppress(Exception):  # any: a property may raise
+        own = name.partition(".")[2]
+        value = owner[own] if isinstance(owner, dict) else getattr(owner, own)
+        if isinstance(value, kind):
+            return value
+    if owner is not None:
+        missing(name)
+    return default
+
+
+def check(owners: str, *having: Any) -> None:
+    """Look for all details of some objects, and once for the names in LangGraph's code.
+
+    Args:
+        owners: What they are, in the table.
+        *having: The objects.
+
+    Raises:
+        GraphError: If one is missing without which a graph cannot be patched.
+    """
+    for name in unknown_names():
+        missing(name)
+    for name, detail in table()["details"][owners].items():
+        for owner in () if "before" in detail else having:
+            value = read(owner, f"{owners}.{name}", default=missing)
+            kinds = [kind.__name__ for kind in type(value).__mro__]
+            takes = getattr(getattr(value, "__code__", None), "co_argcount", None)
+            is_known = detail.get("kind", "object") in kinds and detail.get("takes", takes) == takes
+            if value is missing or not is_known:
+                missing(f"{owners}.{name}", raises=True)
+
+
+def missing(name: str, *, raises: bool = False) -> None:
+    """Tell once that a detail is missing, or raise an error if nothing can be done without it."""
+    owner, _, own = name.partition(".")
+    detail = table()["details"][owner][own]
+    text = (
+        f"LangGraph {__version__} {'seems not to' if 'before' in detail else 'does not'} have the "
+        f"private detail {name!r} as langgraph-patch knows it from {table()['known']}: "
+        f"{detail['lost']}."
+    )
+    if detail["without"] == "error" and raises:
+        raise GraphError(f"{text} Install one of these versions, or a newer langgraph-patch.")
+    # In one step: graphs run in several threads.
+    if detail["without"] == "warning" and next(TOLD.setdefault(text, count())) == 0:
+        logger.warning("%s", text)
+
+
+def explain(name: str, error: Exception) -> None:
+    """Raise an error that says why a public name cannot be imported, if LangGraph is the cause."""
+    if (getattr(error, "name", None) or "langgraph").startswith("langgraph"):  # else an extra
+        known = f"langgraph-patch knows {table()['known']}"
+        text = f"{name} cannot be used with LangGraph {__version__}: {error}. {known}."
+        raise ImportError(text) from error
+
+
+@cache
+def unknown_names() -> list[str]:
+    """The details that are names which LangGraph has not in its code, for all we know."""
+    code = ""
+    for name, module in [*sys.modules.items()]:
+        with suppress(OSError, TypeError):  # no file
+            code += Path(vars(module)["__file__"]).read_text() if "langgraph." in name[:10] else ""
+    return [
+        f"{owner}.{name}"
+        for owner, details in table()["details"].items()
+        for name, detail in details.items()
+        if "before" in detail and code and f'"{name}{detail["before"]}' not in code
+    ]
