@@ -22,6 +22,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context, ContextVar, Token
 from itertools import chain
 from typing import Any, NamedTuple, Self, TypeGuard
@@ -160,7 +161,8 @@ class TruncationGuard(BaseCallbackHandler):
 
     def __exit__(self, *error: object) -> None:
         if self._token is not None:
-            _GUARD.reset(self._token)
+            with suppress(ValueError):  # thrown away with its event loop, it is in another context
+                _GUARD.reset(self._token)
         if self._around is not None:
             self._around.learn(self)
 

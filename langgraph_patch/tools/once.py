@@ -21,6 +21,7 @@ import json
 import tomllib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -230,7 +231,8 @@ class OnceCall:
                 yield from self._end_with(error)
                 raise
         finally:
-            _CLAIMED.reset(token)
+            with suppress(ValueError):  # thrown away with its event loop, it is in another context
+                _CLAIMED.reset(token)
         # Whatever a wrapper made of a call that was not run.
         if isinstance(self._instead, Exception):
             yield from self._end_with(self._instead)
