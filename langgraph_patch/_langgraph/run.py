@@ -5,9 +5,6 @@ that start with `__pregel_`. No public API provides them.
 A `Run` checks what it reads: it has None or an empty value if LangGraph has changed the detail, and
 the run goes on.
 
-The other private details are in `_langgraph.graphs` (graphs and tool nodes that are built) and
-`_langgraph.storage` (names in stored checkpoints).
-
 `tests/graph/test_langgraph.py` fails if LangGraph changes a detail that no other test would notice.
 """
 
@@ -74,7 +71,6 @@ _NODE = "langgraph_node"
 _PATH = "langgraph_path"
 """The metadata key with the path of the task that runs: `("__pregel_pull", node)` for an edge,
 `("__pregel_push", index, False)` for a `Send`, `("__pregel_push", ..., True)` for a `@task`."""
-
 
 _NAMES = {"channel_versions", "versions_seen"}
 """What a checkpoint says of the tasks that an input ended."""
@@ -184,10 +180,7 @@ class Run:
         return {}
 
     def values(self, keys: Collection[str]) -> dict[str, Any]:
-        """The values of these state keys, as far as they have one; none outside of a graph.
-
-        Managed values, such as `remaining_steps`, are found too.
-        """
+        """The values of these state keys, also managed ones, as far as they have one."""
         read = self._own.get(_READ)
         return dict(read(list(keys))) if callable(read) else {}
 
@@ -465,10 +458,7 @@ class Run:
 
     @property
     def breakpoints(self) -> frozenset[str] | None:
-        """The nodes before which the run stops (`interrupt_before`); None for every node.
-
-        Set when the graph was compiled, or for this run.
-        """
+        """The nodes before which this run stops (`interrupt_before`); None for every node."""
         nodes = getattr(self._loop, "interrupt_before", ())
         return None if nodes == "*" else frozenset(nodes)
 
