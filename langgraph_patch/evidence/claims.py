@@ -25,9 +25,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from itertools import count, groupby
@@ -173,10 +171,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping | BaseModel):
         pairs = [(_plain(key), _plain(each)) for key, each in dict(value).items()]
         return {key if isinstance(key, str) else json.dumps(key): each for key, each in pairs}
-    if isinstance(value, list | tuple | deque):
-        return [*map(_plain, value)]
-    if isinstance(value, AbstractSet):
+    if isinstance(value, set | frozenset):
         return sorted(map(_plain, value), key=repr)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [*map(_plain, value)]
     if value is None or isinstance(value, int | float):
         return value
     if not isinstance(value, str):
