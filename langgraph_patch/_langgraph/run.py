@@ -476,15 +476,6 @@ class Run:
         return [*(self._of_loop("checkpoint_pending_writes", list) or ())]
 
     @property
-    def breakpoints(self) -> frozenset[str] | None:
-        """The nodes before which the run stops (`interrupt_before`); None for every node.
-
-        Set when the graph was compiled, or for this run.
-        """
-        nodes = self._of_loop("interrupt_before") or ()
-        return None if nodes == "*" else frozenset(nodes)
-
-    @property
     def nodes(self) -> Nodes:
         """The nodes of the graph; none outside of a graph."""
         return Nodes(self._of_loop("nodes", Mapping) or {}, self.namespace)

@@ -234,7 +234,6 @@ class Repairer:
                 searched_at=reading.looked_for_again,
                 once=None if is_over else self.once,  # the worker's own names are not known
                 is_over=is_over,
-                breakpoints=frozenset() if is_over else run.breakpoints,
                 nodes=run.nodes,
                 seen=run.kept_by_graph.pop(Reader, None),
             )

@@ -28,7 +28,7 @@ FORMS = (
     *(("failed", None), ("failed", "timeout"), ("awaiting_input", None), ("not_started", None)),
     *(("awaiting_input", "paused"), ("not_started", "approval"), ("cancelled", None)),
     *(("malformed", detail) for detail in (None, "stopped", "tools_ran", "no_name")),
-    *(("unknown", detail) for detail in (None, "breakpoint", "started")),
+    *(("unknown", detail) for detail in (None, "started")),
 )
 """Each form of a placeholder: its cause and its detail."""
 
