@@ -112,7 +112,9 @@ def test_what_is_missing_is_told_once(caplog):
     told = [record.getMessage() for record in caplog.records]
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 4
     assert all(text.startswith(f"LangGraph {details.__version__} does not have") for text in told)
-    assert told[1].endswith("stream_mode='updates' shows a repair as the whole history.")
+    assert told[1].endswith(
+        ': clients see the whole history where it is repaired (stream_mode="updates").'
+    )
 
 
 def test_a_healthy_langgraph(caplog):
