@@ -31,16 +31,9 @@ from langgraph.checkpoint.serde.types import INTERRUPT, TASKS
 from langgraph.config import get_config
 from langgraph.runtime import get_runtime
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.details import TOLD, check, read
 from langgraph_patch._langgraph.nodes import Nodes
-from langgraph_patch._langgraph.storage import (
-    PUSH,
-    RETURN,
-    has_ended_tasks,
-    parent_namespace,
-    send_index,
-    triggered_node,
-)
 from langgraph_patch._sansio import IOGenerator, IORequest, method_request
 
 _NODE = "langgraph_node"
@@ -168,9 +161,9 @@ class Run:
         """
         namespace = str(self._own.get("checkpoint_ns", ""))
         path: Sequence[Any] = self._of_task("metadata.langgraph_path", (tuple, list)) or ()
-        while tuple(path[:1]) == (PUSH,) and path[-1] is True:
-            namespace, path = parent_namespace(namespace), path[1]
-        return parent_namespace(namespace)
+        while tuple(path[:1]) == (storage.PUSH,) and path[-1] is True:
+            namespace, path = storage.parent_namespace(namespace), path[1]
+        return storage.parent_namespace(namespace)
 
     # --- the state -----------------------------------------------------------------------
 
@@ -273,12 +266,7 @@ class Run:
         with suppress(TypeError):
             waiting = read(self._scratchpad, "scratchpad.get_null_resume")(consume=False)
         by_id = self._own.get("__pregel_resume_map")
-        asked = [
-            each
-            for _, channel, value in self.loaded_writes
-            if channel == INTERRUPT
-            for each in value
-        ]
+        asked = [each for _, key, value in self.loaded_writes if key == INTERRUPT for each in value]
         ids = {getattr(each, "id", None) for each in asked}
         answers = by_id.items() if isinstance(by_id, Mapping) else ()
         own = {id(answer) for answer in self.answers}  # those that the task itself has got
@@ -288,7 +276,7 @@ class Run:
     @property
     def send_index(self) -> int | None:
         """The index of the `Send` that made the task, among all of the superstep; None if none."""
-        return send_index(self._of_task("metadata.langgraph_path", (tuple, list)) or ())
+        return storage.send_index(self._of_task("metadata.langgraph_path", (tuple, list)) or ())
 
     @property
     def sends(self) -> Sequence[Any]:
@@ -305,7 +293,7 @@ class Run:
         return {
             node
             for name, channel in self.channels.items()
-            if (node := triggered_node(name)) is not None and channel.is_available()
+            if (node := storage.triggered_node(name)) is not None and channel.is_available()
         }
 
     @property
@@ -339,8 +327,8 @@ class Run:
         """
         send = self._of_task("config.__pregel_send")
         if callable(send):
-            self._drop(lambda channel, _: channel == RETURN)  # LangGraph shows the first one
-            send([(RETURN, value)])
+            self._drop(lambda channel, _: channel == storage.RETURN)  # the first one is shown
+            send([(storage.RETURN, value)])
 
     # --- what the task writes ------------------------------------------------------------
 
@@ -455,7 +443,7 @@ class Run:
         An input, an update of the state or a fork drops tasks with what they have written. Tasks
         that wait run beside a node that a client's `goto` starts.
         """
-        triggers = [triggered_node(channel) for _, channel, _ in self.loaded_writes]
+        triggers = [storage.triggered_node(channel) for _, channel, _ in self.loaded_writes]
         is_started_by_client = self._is_loaded and self.node in triggers
         has_dropped = self._is_edited or self.input_ended_tasks
         return self.saver is not None and (is_started_by_client or has_dropped)
@@ -488,7 +476,7 @@ class Run:
         """
         checkpoint = self._of_loop("checkpoint", dict) or {}
         is_known = checkpoint.keys() >= _NAMES
-        return is_known and has_ended_tasks(checkpoint, is_input=self._source == "input")
+        return is_known and storage.has_ended_tasks(checkpoint, is_input=self._source == "input")
 
     @property
     def loaded_checkpoint(self) -> str | None:
