@@ -155,8 +155,10 @@ class Repairer:
             damage = read_if_damaged(
                 messages, known=known, leaves_open=self.leaves_open, look_again=look_again
             )
-            # START's reading is for its node. What is valid is for all nodes.
-            kept |= {self: damage} if damage else {self.messages_key: settled(messages)}
+            if damage is None:
+                kept[self.messages_key] = settled(messages)
+            elif look_again:  # by START, whose node repairs it
+                kept[self] = damage
         return damage
 
     # --- repair --------------------------------------------------------------------------
