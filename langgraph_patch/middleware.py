@@ -174,7 +174,7 @@ class PatchToolCallsMiddleware(_Base):
         is_new_turn = bool(history) and history[-1].type == "human"
         # Only a recorded result ends a call that may be alive: a hook may ask about it.
         damage = self._repairer.read(
-            history, look_again=is_new_turn, may_be_recorded=run.may_have_unread_results
+            history, run, look_again=is_new_turn, may_be_recorded=run.may_have_unread_results
         )
         repair = None
         if damage is not None and run.is_alone:

@@ -39,7 +39,7 @@ from langgraph_swarm import create_swarm
 
 from kit import BARE, StrictModel, above, calls, tool_of
 from langgraph_patch import is_placeholder, with_patching
-from langgraph_patch.evidence.claims import is_record
+from langgraph_patch.evidence.claims import UNWRITTEN, is_record
 from support.bank import (
     DECISIONS,
     THREAD,
@@ -191,6 +191,7 @@ def dies_in_the_tool(talk: Talk) -> list[str | None]:
     talk.saver.breaks = lambda *_: bool(talk.bank.paid)
     raised = [talk.answer("yes")]
     talk.saver.breaks, talk.saver.is_lost = lambda *_: False, False
+    UNWRITTEN.clear()  # what a process knows dies with it
     return [*raised, talk.answer("yes")]
 
 

@@ -2,8 +2,8 @@
 
     python scripts/gate_table.py [--all] [place ...]
 
-A row is a place of the node, what its provider refuses, whether every model refuses open calls,
-who asks a human, and the options of `with_patching` (`tests/gates`). A cell has what
+A row is a place of the node, what its provider refuses, how the models are (`MODELS`), who asks a
+human, and the options of `with_patching` (`tests/gates`). A cell has what
 tools did in each of three turns, how often a human was asked, and how the turn ended: in the bare
 graph, and in the patched one. A row that breaks a law is followed by the law, and the exit code
 is 1. `--all` plays what gates return and how they ask as well, and prints only rows that break a

@@ -12,14 +12,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from types import MethodType
-from typing import Any, TypedDict, get_args, get_type_hints
+from typing import Any, TypedDict
 
-from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
-from langgraph.graph import START, add_messages
+from langgraph.graph import START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
@@ -82,20 +80,6 @@ class Graph:
         """The names of the channels of a graph: the keys of its state, and those of its inputs."""
         channels: Mapping[str, Any] = self.builder.channels
         return channels.keys()
-
-    @property
-    def histories(self) -> list[str]:
-        """The state keys that hold messages: by their reducer, or by the type of their value."""
-        hints = dict[str, Any]()
-        for schema in self.builder.schemas:  # those of the state, and of the inputs of nodes
-            with suppress(NameError, TypeError):  # what only the application can resolve
-                hints |= get_type_hints(schema)
-        channels = self.builder.channels.items()
-        return [
-            key
-            for key, channel in channels
-            if getattr(channel, "operator", None) is add_messages or _holds_messages(hints.get(key))
-        ]
 
     @property
     def output_keys(self) -> tuple[str, ...]:
@@ -278,12 +262,6 @@ class _NoKeys(TypedDict):
     """The input schema of the routers that this package adds: LangGraph reads no key for them."""
 
 
-def _holds_messages(hint: object) -> bool:
-    if isinstance(hint, type) and issubclass(hint, BaseMessage):
-        return True
-    return any(map(_holds_messages, get_args(hint)))
-
-
 class _Steps(GeneratorRunnable):
     """Runs runnables one after the other, without a run of its own in traces and events."""
 
@@ -329,7 +307,7 @@ def sent_call(send: object) -> dict[str, Any] | None:
         call = call[0]
     if not isinstance(call, dict) or not {"id", "name", "args"} <= call.keys():
         return None
-    return call if call["id"] else None
+    return call if call["id"] is not None else None
 
 
 # --- tool nodes ----------------------------------------------------------------------------

@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import time
+import sys
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MethodType
@@ -28,17 +28,15 @@ from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import INTERRUPT, TASKS
 from langgraph.config import get_config
+from langgraph.runtime import get_runtime
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.details import TOLD, check, read
 from langgraph_patch._langgraph.nodes import Nodes
-from langgraph_patch._sansio import IOGenerator, IORequest, method_request
+from langgraph_patch._sansio import IOGenerator, IORequest
 
 _NODE = "langgraph_node"
 """The metadata key with the name of the node that runs. It is absent outside of a node."""
-
-_WAITS = (0, 0.01, 0.1, 1)
-"""How many seconds are waited for a checkpoint, before each look."""
 
 _UNSEEN = {"details"}
 """What no run of this process has looked at yet."""
@@ -68,9 +66,8 @@ class Run:
             _UNSEEN.clear()
             check("config", self._own)
             check("scratchpad", *filter(None, [self._scratchpad]))
-            for name, value in vars(Run).items():
-                if isinstance(value, property):
-                    getattr(self, name)
+            for name in [name for name, each in vars(Run).items() if isinstance(each, property)]:
+                getattr(self, name)
 
     @classmethod
     def current(cls) -> Run:
@@ -99,6 +96,19 @@ class Run:
     def saver(self) -> BaseCheckpointSaver[Any] | None:
         saver = self._of_task("config.__pregel_checkpointer") or self._of_loop("checkpointer")
         return saver if isinstance(saver, BaseCheckpointSaver) else None
+
+    @property
+    def inner_saver(self) -> Any:
+        """The same; that of the application (`langgraph.json`), behind the adapter of a server."""
+        inner = getattr(self.saver, "_inner", None)
+        is_adapter = type(self.saver).__module__.startswith("langgraph_api.")
+        return inner if is_adapter and isinstance(inner, BaseCheckpointSaver) else self.saver
+
+    @property
+    def is_on_server(self) -> bool:
+        """Whether a LangGraph Server runs it, where a thread has one run at a time."""
+        is_server = "langgraph_api" in sys.modules  # what LangGraph tells is what a config says
+        return is_server and getattr(get_runtime(), "server_info", None) is not None
 
     @property
     def writes_at_exit(self) -> bool:
@@ -217,13 +227,9 @@ class Run:
         return _kept_with(self._writes)
 
     @property
-    def kept_by_graph(self) -> Mapping[object, Any]:
-        """What `keep_by_graph` has kept, for all tasks of this run of the graph."""
-        return _KEPT.get(id(self._loop), {})
-
-    def keep_by_graph(self, key: object, value: object) -> None:
-        """Keep a value as long as this run of the graph lives."""
-        _kept_with(self._loop)[key] = value
+    def kept_by_graph(self) -> dict[object, Any]:
+        """What is kept as long as this run of the graph lives, for all its tasks."""
+        return _kept_with(self._loop)
 
     @property
     def was_answered(self) -> bool:
@@ -242,6 +248,11 @@ class Run:
     @property
     def _scratchpad(self) -> Any:
         return self._of_task("config.__pregel_scratchpad")
+
+    def asked_in(self, writes: Iterable[tuple[str, str, Any]]) -> list[Any]:
+        """What the task has asked, by the pending writes of its checkpoint."""
+        own = str(self._own.get("checkpoint_ns", "")).rpartition(":")[2], INTERRUPT
+        return [each for task, channel, value in writes if (task, channel) == own for each in value]
 
     @property
     def new_answers(self) -> list[Any]:
@@ -394,18 +405,9 @@ class Run:
         """
         storing = getattr(self._loop, "_put_checkpoint_fut", None)  # none before the first one
         if storing is None:
-            return self._is_loaded or (yield from self._is_found())
+            return self._is_loaded or (yield from storage.is_found(self.saver, self.thread))
         yield IORequest(storing.result, lambda: asyncio.shield(storing))
         return True
-
-    def _is_found(self) -> IOGenerator[bool]:
-        """Whether the checkpointer has the current checkpoint, or has it soon."""
-        saver, thread = self.saver, self.thread
-        for wait in _WAITS if saver and "checkpoint_id" in (thread or {})["configurable"] else ():
-            yield IORequest(partial(time.sleep, wait), partial(asyncio.sleep, wait))
-            if (yield method_request(saver, "get_tuple", thread)) is not None:
-                return True
-        return False
 
     @property
     def _is_loaded(self) -> bool:

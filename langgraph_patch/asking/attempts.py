@@ -32,6 +32,7 @@ from langgraph_patch.errors import note
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.forms.order import Form
 from langgraph_patch.history.patch import validate_messages
+from langgraph_patch.repairing.repairer import Repairer
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -95,6 +96,7 @@ class Attempts:
             guard: The guard of what was sent; None if it had none.
         """
         run, histories = self.first.run, self.first.histories()
+        run.kept_by_graph[Repairer] = {}  # all is checked again
         self._errors.append(refusal)
         texts = [refusal_text(each) for each in (refusal, *(guard.errors if guard else ()))]
         told: list[str] | None = texts
@@ -211,7 +213,7 @@ class Attempts:
         accepted = _Accepted(model, (self.first.histories(), self.stored), form)
         run = self.first.run
         kept = (each for each in run.kept_by_graph.get(Attempts, ()) if each is not self._accepted)
-        run.keep_by_graph(Attempts, [*kept, accepted])
+        run.kept_by_graph[Attempts] = [*kept, accepted]
 
 
 _MISLED = (

@@ -22,13 +22,14 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context, ContextVar, Token
 from itertools import chain
 from typing import Any, NamedTuple, Self, TypeGuard
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
@@ -121,6 +122,7 @@ class TruncationGuard(BaseCallbackHandler):
     ignore_retriever = True
     ignore_retry = True
     ignore_custom_event = True
+    ignore_llm = False
     ignore_agent = False
     ignore_chain = False
 
@@ -159,7 +161,8 @@ class TruncationGuard(BaseCallbackHandler):
 
     def __exit__(self, *error: object) -> None:
         if self._token is not None:
-            _GUARD.reset(self._token)
+            with suppress(ValueError):  # thrown away with its event loop, it is in another context
+                _GUARD.reset(self._token)
         if self._around is not None:
             self._around.learn(self)
 
@@ -226,11 +229,8 @@ class TruncationGuard(BaseCallbackHandler):
         **_: Any,
     ) -> None:
         """Store a chunk."""
-        message, run = getattr(chunk, "message", None), self._runs.get(run_id)
-        if run is not None:
-            run.is_streamed = True
-            if isinstance(message, AIMessageChunk):
-                run.add(message)
+        if (run := self._runs.get(run_id)) is not None:
+            run.add(getattr(chunk, "message", None))
 
     def on_stream_event(self, event: Any, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
         """Note that LangChain reads the run as v3 events.

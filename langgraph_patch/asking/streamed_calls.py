@@ -98,17 +98,21 @@ class StreamedCalls:
         self._chunks: list[ToolCallChunk] = []
         self._metadata: list[Mapping[str, Any]] = []
 
-    def add(self, message: AIMessageChunk) -> None:
-        """Store what one chunk adds."""
-        if message.tool_call_chunks:
-            self._chunks.extend(message.tool_call_chunks)
+    def add(self, message: object) -> None:
+        """Store what one chunk adds. Its fields are read from its `__dict__`: most are of text."""
+        self.is_streamed = True
+        fields = getattr(message, "__dict__", {})
+        if (chunks := fields.get("tool_call_chunks")) is None:
+            return  # not a chunk of a message
+        if chunks:
+            self._chunks.extend(chunks)
             self._content_follows = False
-        elif self._chunks and _has_content(message.content):
+        elif self._chunks and _has_content(fields["content"]):
             self._content_follows = True
-        if message.response_metadata:
-            self._metadata.append(message.response_metadata)
-        if message.id is not None:
-            self.message_ids.add(message.id)
+        if fields["response_metadata"]:
+            self._metadata.append(fields["response_metadata"])
+        if (message_id := fields["id"]) is not None:
+            self.message_ids.add(message_id)
 
     def calls(
         self, message: AIMessage | None = None, *, failed: bool = False

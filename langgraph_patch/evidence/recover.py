@@ -43,12 +43,12 @@ from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.nodes import NO_NODES, Nodes
 from langgraph_patch._sansio import IOGenerator, IORequest
-from langgraph_patch.evidence.claims import read_claims
+from langgraph_patch.evidence.claims import Recorded, read_claims
 from langgraph_patch.evidence.effects import Effects, effects_of
 from langgraph_patch.evidence.judge import Facts, JudgedCall, Steps, judgements
 from langgraph_patch.evidence.nested import (
@@ -80,6 +80,9 @@ _NOTHING: Mapping[tuple[int, int], str] = {}
 _JudgedCalls: TypeAlias = dict[tuple[int, int], JudgedCall]
 """By the keys of the calls."""
 
+_Records: TypeAlias = Mapping[tuple[int, int], Recorded]
+"""The same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
@@ -107,6 +110,7 @@ def recover_evidence(
     searched_at: Mapping[tuple[int, int], str] = _NOTHING,
     is_over: bool = False,
     once: Collection[str] | None = (),
+    seen: CheckpointTuple | None = None,
 ) -> IOGenerator[Recovery]:
     """Find what the checkpoints of a thread recorded about open tool calls.
 
@@ -132,6 +136,7 @@ def recover_evidence(
             looks again for results. Default: False.
         once: The tools whose calls run once, and have a record; None if that is not known: each
             call is looked for. Default: none.
+        seen: A checkpoint of the thread that was read a moment ago. Default: none.
 
     Raises:
         EvidenceError: If the checkpointer raises and `required` is True.
@@ -164,22 +169,25 @@ def recover_evidence(
     if not calls:
         return Recovery()
     address = Address.of(config)
-    waited = 0.0
+    began, waited = time.monotonic(), 0.0
     while True:
-        reader = Reader(saver, messages_key, required, breakpoints, nodes)
+        reader = Reader(saver, messages_key, required, breakpoints, nodes, seen)
         recorded = yield from read_claims(reader, address, messages, calls, once)
         newest, judged_calls = yield from _search(
             reader, address, windows_of(messages, calls, searched_at), recorded
         )
         is_missing = newest is None and address.checkpoint_id is not None
-        others = [judged for key, judged in judged_calls.items() if key not in recorded]
+        shown = {key for key, each in recorded.items() if each.finding}
+        others = [judged for key, judged in judged_calls.items() if key not in shown]
         patience = _PATIENCE_IF_MISSING if is_missing else _PATIENCE
         awaited = {address: -1} if is_missing else _being_written(others)
         while awaited and waited < patience and not (is_over or reader.error):
             seconds = waited or _FIRST_LOOK
             yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
-            waited += seconds
-            if (yield from _has_more(reader, awaited)):
+            seen = None
+            is_more = yield from _has_more(reader, awaited)
+            waited = time.monotonic() - began  # what is awaited has come meanwhile, or will not
+            if is_more:
                 break
         else:
             break
@@ -193,7 +201,7 @@ def recover_evidence(
     evidence, effects = {}, {}
     for call in calls:
         judged = judged_calls.get(call.key, JudgedCall())  # without an id it was not judged
-        is_certain = is_read or judged.result or call.key in recorded
+        is_certain = is_read or judged.result or call.key in shown
         finding = (judged.finding if is_certain else None) or Finding()
         is_first = call.key not in searched_at or not is_read
         if finding.result is None and is_first and not is_over:
@@ -233,7 +241,7 @@ def _search(
     reader: Reader,
     address: Address,
     windows: Sequence[Window],
-    recorded: Evidence,
+    recorded: _Records,
     visited: frozenset[str] = frozenset(),
 ) -> IOGenerator[tuple[Superstep | None, _JudgedCalls]]:
     """Search the checkpoints of one graph.
@@ -258,7 +266,7 @@ def _search(
 
 
 def _facts_of(
-    reader: Reader, window: Window, recorded: Evidence, visited: frozenset[str]
+    reader: Reader, window: Window, recorded: _Records, visited: frozenset[str]
 ) -> IOGenerator[list[Facts]]:
     """What is known of the calls of a message. Other graphs are read where a row needs them."""
     steps = Steps(window, reader.nodes, reader.breakpoints)
@@ -270,8 +278,10 @@ def _facts_of(
         is_answered = yield from is_answered_above(reader, steps.asking)
     elif rest and not steps.has_refused_answer:
         elsewhere = yield from _in_other_graph(reader, window, rest, recorded, visited)
+    writes = [each for seen in window.sightings for each in seen.step.saved.pending_writes or ()]
+    claims = {key: each.shown_beside(writes) for key, each in recorded.items()}
     return [
-        Facts(c, steps, replayed[c.key], recorded.get(c.key), elsewhere.get(c.key), is_answered)
+        Facts(c, steps, replayed[c.key], claims.get(c.key), elsewhere.get(c.key), is_answered)
         for c in window.calls
     ]
 
@@ -280,7 +290,7 @@ def _in_other_graph(
     reader: Reader,
     window: Window,
     rest: _JudgedCalls,
-    recorded: Evidence,
+    recorded: _Records,
     visited: frozenset[str],
 ) -> IOGenerator[_JudgedCalls]:
     """How the graph above or below that ran calls judges them; nothing without such a graph."""

@@ -262,10 +262,14 @@ class Superstep:
 
     @property
     def is_goto(self) -> bool:
-        """Whether a client sent the run to a node: `Command(goto=...)`. Its tasks are not known."""
-        return any(
-            channel == TASKS or storage.triggered_node(channel) for channel in self._commanded
-        )
+        """Whether a client sent the run to a node, or another run: the first alone is recorded."""
+        return TASKS in self._commanded or bool(self.commanded_nodes)
+
+    @property
+    def commanded_nodes(self) -> Mapping[str, str]:
+        """The nodes to which a client sent the run, `Command(goto="node")`, by their channels."""
+        named = {channel: storage.triggered_node(channel) for channel in self._commanded}
+        return {channel: node for channel, node in named.items() if node}
 
     @property
     def is_idle(self) -> bool:
@@ -310,10 +314,11 @@ def superstep_of(
 
 def _derived(step: Superstep) -> Sequence[Any]:
     """The tasks that LangGraph makes from a checkpoint: those of a graph with the same nodes."""
-    checkpoint = step.saved.checkpoint
-    channels = checkpoint["channel_values"]
+    checkpoint, commanded = step.saved.checkpoint, step.commanded_nodes
+    channels = {**checkpoint["channel_values"], **dict.fromkeys(commanded, START)}
+    seen = {k: v for k, v in checkpoint["versions_seen"].items() if k not in commanded.values()}
     sent = {send.node for send in step.sends if isinstance(send, Send)}
-    if not (step.nodes or sent):
+    if not (step.nodes or sent or commanded):
         return ()
     joins = {channel: storage.joined_nodes(channel) for channel in channels}
     named = {*sent, *(storage.triggered_node(channel) or "" for channel in joins)}
@@ -323,7 +328,8 @@ def _derived(step: Superstep) -> Sequence[Any]:
     for channel, sources in joins.items():
         if sources:
             graph.add_edge(sources, storage.triggered_node(channel) or "")
-    copy: Any = {**checkpoint, "channel_values": {**channels, "__root__": {}}}
+    values = {**channels, "__root__": {}}
+    copy: Any = {**checkpoint, "channel_values": values, "versions_seen": seen}
     saver = _OneCheckpoint(step.saved._replace(checkpoint=copy, pending_writes=[]))
     config = RunnableConfig(configurable={"thread_id": ""})
     return graph.compile(checkpointer=saver).get_state(config).tasks

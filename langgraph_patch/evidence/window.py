@@ -54,6 +54,7 @@ class Reader:
         required: Whether to raise if the checkpointer raises. Otherwise the search ends there.
         breakpoints: The nodes before which the graph is set to pause; None for every node.
         nodes: The nodes of the running graph; none are known of a thread that is only stored.
+        seen: A checkpoint that was read a moment ago: it is not read again, once. Default: none.
         budget: How many more messages the search may load.
         error: The first error of the checkpointer, or None.
     """
@@ -63,6 +64,7 @@ class Reader:
     required: bool = False
     breakpoints: frozenset[str] | None = frozenset()
     nodes: Nodes = NO_NODES
+    seen: CheckpointTuple | None = None
     budget: int = _BUDGET
     error: EvidenceError | None = None
 
@@ -80,9 +82,12 @@ class Reader:
 
     def read_saved(self, address: Address) -> IOGenerator[CheckpointTuple | None]:
         """A checkpoint as it is stored, with its pending writes; None if there is none."""
+        if self.seen is not None and Address.of(self.seen.config) == address:
+            saved, self.seen = self.seen, None
+            return saved
         request = method_request(self.saver, "get_tuple", address.config)
-        saved: CheckpointTuple | None = yield from self._ask(address, request)
-        return saved
+        found: CheckpointTuple | None = yield from self._ask(address, request)
+        return found
 
     def read_all(self, address: Address) -> IOGenerator[list[CheckpointTuple]]:
         """All checkpoints of a namespace, as they are stored, with their pending writes."""

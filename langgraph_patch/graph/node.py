@@ -244,7 +244,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         for key, history in request.read.items():
             is_handoff = self._is_graph and isinstance(history[-1], ToolMessage)
             may_be_recorded = is_handoff or run.may_have_unread_results
-            damage = self.repairers[key].read(history, may_be_recorded=may_be_recorded)
+            damage = self.repairers[key].read(history, run, may_be_recorded=may_be_recorded)
             if damage and (patch := (yield from self.repairers[key].repair(damage, run)).patch):
                 patches[key] = patch
         if patches:

@@ -30,7 +30,7 @@ from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import Graph, Tools
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, OptionError, check_flags
-from langgraph_patch.graph.node import MODEL_INPUT, PatchedNode
+from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.subgraph import as_graph
 from langgraph_patch.graph.wrapping import (
     CoveredNode,
@@ -189,12 +189,7 @@ def with_patching(
     Graph(_checked_builder(patched)).mark_as_patched(options)
     if record and not any(node.tool_node for node in nodes.values()):
         logger.warning("record=True records nothing: no node of the graph is a ToolNode")
-    graphs = dict.fromkeys(node.graph for node in nodes.values())
-    patched_keys = {*keys, MODEL_INPUT}
-    unpatched = dict.fromkeys(
-        key for each in graphs for key in each.histories if key not in patched_keys
-    )
-    _log_once(described(nodes, unpatched, record=record))
+    _log_once(described(nodes, record=record))
     return cast("GraphT", patched)
 
 

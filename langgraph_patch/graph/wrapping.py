@@ -105,16 +105,15 @@ def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:
     )
 
 
-def described(nodes: Mapping[str, CoveredNode], unpatched: Iterable[str], *, record: bool) -> str:
+def described(nodes: Mapping[str, CoveredNode], *, record: bool) -> str:
     """One line for the log.
 
     Args:
         nodes: What `cover` returned.
-        unpatched: The state keys that hold messages, and whose histories are not patched.
         record: Whether each call of a `ToolNode` becomes a task of its own.
     """
     parts: dict[str, list[str]] = {form: [] for form in _PARTS}
-    models, others, one_task, sending, histories = parts.values()
+    models, others, one_task, sending = parts.values()
     for path, node in nodes.items():
         if node.is_model:
             models.append(path)
@@ -123,7 +122,6 @@ def described(nodes: Mapping[str, CoveredNode], unpatched: Iterable[str], *, rec
         elif node.tool_node is not None:
             is_sent = record or node.graph.sends_each_call(path.rsplit(".", 1)[-1])
             (sending if is_sent else one_task).append(path)
-    histories += unpatched
     return "; ".join(
         form.format(", ".join(map(repr, named))) for form, named in parts.items() if named
     )
@@ -137,7 +135,6 @@ _PARTS = (
     ),
     "tool nodes {} (one task for all calls of a message; record=True gives each its own)",
     "tool nodes {}",
-    "not patched: the histories {} (messages_key=[...] names them)",
 )
 
 

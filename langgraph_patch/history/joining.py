@@ -45,6 +45,8 @@ def joined(first: ToolMessage, others: Sequence[ToolMessage]) -> ToolMessage:
         first: The first result; it may tell several.
         others: The others, in the order of the history.
     """
+    if not others:
+        return first
     parts, told, own_id = _parts_of(first), [first], first.id
     known = Counter(key for own in parts.values() for key in _told(own))
     for other in others:

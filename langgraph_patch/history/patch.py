@@ -43,11 +43,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
 
 from langgraph_patch._text import short
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.changes import Change, Patch
+from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.findings import Evidence, Finding
 from langgraph_patch.history.messages import as_messages
@@ -153,12 +154,18 @@ def validate_messages(messages: Sequence[Any]) -> list[Change]:
 
 
 def read_if_damaged(
-    messages: Sequence[BaseMessage], *, leaves_open: bool = False, look_again: bool = False
+    messages: Sequence[BaseMessage],
+    *,
+    known: Sequence[BaseMessage] = (),
+    leaves_open: bool = False,
+    look_again: bool = False,
 ) -> Reading | None:
     """Read a history once, for the damage check, the search for evidence and the patch.
 
     Args:
         messages: The history; it is not changed.
+        known: What `settled` has returned for a valid history. Its messages are not checked again
+            where this history begins with the same objects. Default: none.
         leaves_open: Whether calls at the end of the history stay without a result, because
             something that answers them runs next. Default: False.
         look_again: Whether to search again for calls with a placeholder that asks for it. A turn
@@ -170,10 +177,18 @@ def read_if_damaged(
     Raises:
         MessagesError: If `messages` is not a list of messages.
     """
-    if is_valid(messages, leaves_open=leaves_open, look_again=look_again):
+    rest = messages[len(known) :] if are_identical(messages[: len(known)], known) else messages
+    if is_valid(rest, leaves_open=leaves_open, look_again=look_again):
         return None
     reading = read_history(as_messages(messages), leaves_open=leaves_open, look_again=look_again)
-    return reading if reading.looked_for_again or patch_reading(reading) else None
+    is_damaged = reading.lacks_result or reading.looked_for_again or patch_reading(reading)
+    return reading if is_damaged else None
+
+
+def settled(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
+    """The part of a valid history in which each call has its result: before its last call."""
+    places = (n for n in reversed(range(len(messages))) if isinstance(messages[n], AIMessage))
+    return messages[: next(places, 0)]
 
 
 def changes_history(patch: Patch) -> bool:

@@ -28,6 +28,7 @@ from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, method_request
 from langgraph_patch._text import short
 from langgraph_patch.errors import GraphError, MessagesError
+from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.history.reading import Reading
@@ -63,6 +64,7 @@ class RepairNode(GeneratorRunnable):
             history = messages_in(input, repairer.messages_key)
             if history and (repair := (yield from self._repair(repairer, history, run))):
                 repairs.append((repairer, repair))
+        run.kept_by_graph.pop(Reader, None)  # what was read a moment ago is old in the next node
         shown = self._graph.output_keys if self._graph else run.channels
         writes = yield from write_repairs(repairs, [], run, shown=shown)
         return NodeOutput(None).with_writes(writes, self, run)
@@ -78,7 +80,7 @@ class RepairNode(GeneratorRunnable):
             if repairer.recover == "required":
                 raise turns
             logger.warning("%s What agents that are nodes did is not added.", turns)
-        damage = repairer.read(history, look_again=True)
+        damage = repairer.read(history, run, look_again=True)
         if damage is None:
             return None
         return (yield from repairer.repair(damage, run, restore=True))
@@ -230,7 +232,7 @@ class EntryNode(RepairNode):
         damaged = [
             (repairer, reading)
             for repairer, history in histories
-            if history and (reading := repairer.read(history, look_again=True)) is not None
+            if history and (reading := repairer.read(history, run, look_again=True)) is not None
         ]
         if any(map(_lacks_result, (reading for _, reading in damaged))):
             return True
@@ -238,6 +240,7 @@ class EntryNode(RepairNode):
             turns = yield from abandoned_turns(repairer, history, run, self._graph)
             if turns is not None:  # an error too: the node says so, and START would not run again
                 return True
+        run.kept_by_graph.pop(Reader, None)
         return bool(damaged) and not (yield from self._is_repaired(damaged, run))
 
     def _is_repaired(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -23,9 +24,11 @@ from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch._text import short
 from langgraph_patch.errors import EvidenceError, OptionError, note
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
+from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.changes import Patch
+from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.findings import Evidence
-from langgraph_patch.history.patch import changes_history, read_if_damaged
+from langgraph_patch.history.patch import changes_history, read_if_damaged, settled
 from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import dangling_calls, patch_reading
@@ -118,6 +121,7 @@ class Repairer:
     def read(
         self,
         messages: Sequence[BaseMessage],
+        run: Run | None = None,
         *,
         look_again: bool = False,
         may_be_recorded: bool = False,
@@ -126,17 +130,34 @@ class Repairer:
 
         Args:
             messages: The history.
+            run: The run that it belongs to: what another task of this run of the graph has read of
+                it is not read again. Default: everything is read.
             look_again: Whether placeholders that ask for another search count: once in a turn.
                 Default: False.
             may_be_recorded: Whether results of the calls that stay open at the end may be recorded:
                 these are told, and end a call. Default: False.
         """
         look_again = look_again and bool(self.recover)
-        reading = read_if_damaged(messages, leaves_open=self.leaves_open, look_again=look_again)
-        if reading is None and may_be_recorded and self.recover:
+        reading = self._read_once(messages, run, look_again=look_again)
+        if reading is None and may_be_recorded and self.recover and read_if_damaged(messages):
             reading = read_history(messages, leaves_open=True)
             return reading if reading.unanswered else None
         return reading
+
+    def _read_once(
+        self, messages: Sequence[BaseMessage], run: Run | None, *, look_again: bool
+    ) -> Reading | None:
+        """Read a history, as far as no other task of this run of the graph has read it."""
+        kept = run.kept_by_graph.setdefault(Repairer, {}) if run else {}
+        damage: Reading | None = kept.pop(self, None)
+        if damage is None or not are_identical(damage.messages, messages):
+            known = () if look_again else kept.get(self.messages_key, ())
+            damage = read_if_damaged(
+                messages, known=known, leaves_open=self.leaves_open, look_again=look_again
+            )
+            # START's reading is for its node. What is valid is for all nodes.
+            kept |= {self: damage} if damage else {self.messages_key: settled(messages)}
+        return damage
 
     # --- repair --------------------------------------------------------------------------
 
@@ -164,6 +185,8 @@ class Repairer:
                 "config['configurable'], or leave recover='required' out."
             )
         if self.recover and saver is not None and thread is not None:
+            with suppress(Exception):  # LangGraph raises it
+                yield from run.stored()
             recovery = yield from self._search(saver, thread, reading, run)
             effects = recovery.effects
             if run.writes_at_exit:  # the live channels may be newer than all that was read
@@ -209,10 +232,11 @@ class Repairer:
                 messages_key=self.messages_key,
                 required=self.recover == "required",
                 searched_at=reading.looked_for_again,
-                once=self.once,
+                once=None if is_over else self.once,  # the worker's own names are not known
                 is_over=is_over,
                 breakpoints=frozenset() if is_over else run.breakpoints,
                 nodes=run.nodes,
+                seen=run.kept_by_graph.pop(Reader, None),
             )
         )
 

@@ -77,6 +77,9 @@ def abandoned_turns(
         return None
     reader = Reader(saver, repairer.messages_key)
     before = replace(Address.of(thread), checkpoint_id=loaded)
+    saved = run.kept_by_graph.pop(Reader, None) or (yield from reader.read_saved(before))
+    run.kept_by_graph[Reader] = saved  # for the node, and for the search for results
+    reader.seen = saved
     found = yield from read_abandoned_turns(reader, before, graph, NAME)
     if reader.error is not None or found is None:
         return reader.error

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_sdk.client import SyncLangGraphClient
 
@@ -21,7 +21,6 @@ from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.claims import read_claims
 from langgraph_patch.evidence.window import Reader
-from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.patch import (
     changes_history,
@@ -32,7 +31,6 @@ from langgraph_patch.history.placeholders import is_searched
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.repairing.repairer import Repairer
-from langgraph_patch.state import open_calls
 from langgraph_patch.threads.read import StoredHistory, age_of
 from langgraph_patch.threads.repair import check_safe, classes_not_loaded, plan_repair, stage
 from langgraph_patch.threads.reports import Stopped, ThreadReport
@@ -265,17 +263,16 @@ def _after_answer(stored: StoredHistory) -> str | None:
 
 def _started_once(stored: StoredHistory, messages: list[BaseMessage]) -> str | None:
     """What helps where an open call was started, and runs once; None if none was."""
-    open_ones = open_calls(messages)
-    if not open_ones or server_of(stored.saver):  # whose API shows no records of calls
+    paired = read_history(messages, leaves_open=True).paired_calls
+    calls = [each.call for each in paired if each.stays_open]
+    if not calls or server_of(stored.saver):  # whose API shows no records of calls
         return None
-    index = max(i for i, message in enumerate(messages) if isinstance(message, AIMessage))
-    calls = [
-        c for c in read_calls(cast("AIMessage", messages[index]), index) if c.ordinal in open_ones
-    ]
     reader = Reader(stored.saver, stored.messages_key, required=True)
     address = Address.of(stored.saved.config)
     found = run_sync(read_claims(reader, address, messages, calls, None))
-    started = [c for c in calls if c.key in found and found[c.key].result is None]
+    writes = stored.saved.pending_writes or ()
+    shown = [(c, found[c.key].shown_beside(writes)) for c in calls if c.key in found]
+    started = [call for call, finding in shown if finding and finding.result is None]
     if not started:
         return None
     named = " and ".join(f"{call.name!r} {call.id!r}" for call in started)

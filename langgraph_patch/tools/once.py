@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
 import json
+import tomllib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from importlib.resources import files
+from itertools import count
 from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -38,11 +41,17 @@ from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import GraphError, StartedError
-from langgraph_patch.evidence.claims import Claim, Record, keeps_first_write
+from langgraph_patch.evidence.claiming import Record, keeps_first_write
+from langgraph_patch.evidence.claims import Claim
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.findings import DanglingCall
 from langgraph_patch.history.texts import default_text
 from langgraph_patch.state import messages_in
+
+REFUSALS: Mapping[str, str] = tomllib.loads(
+    files(__package__).joinpath("refusals.toml").read_text("utf-8")
+)
+"""Why a call is not run, in words."""
 
 _CLAIMED: ContextVar[frozenset[Address]] = ContextVar(
     "langgraph_patch_claimed", default=frozenset()
@@ -64,10 +73,12 @@ class Once:
     Attributes:
         names: Their names.
         messages_key: The state key of the history that makes the calls.
+        is_all: Whether nothing else of the application runs in the task. Default: False.
     """
 
     names: Sequence[str]
     messages_key: str
+    is_all: bool = False
 
     def call(self, call: Mapping[str, Any], state: Any, config: Any) -> OnceCall | None:
         """A call that is about to run; None if it is of another tool, or is claimed further out.
@@ -82,7 +93,12 @@ class Once:
         """
         if call["name"] not in self.names:
             return None
-        found = OnceCall(Run(config), call, self._message(state), self.messages_key)
+        run = Run(config)
+        # A `Send` may carry a copy that has lost its calls: the graph has the messages themselves.
+        histories = self._models(state), self._models(run.value_after(self.messages_key))
+        made = (next((m for m in each if _makes(m, call)), None) for each in histories)
+        message = next((m for m in made if m and m.id), None)
+        found = OnceCall(run, call, message, self)
         return None if found.record.row in _CLAIMED.get() else found
 
     def run_task(self, state: Any, config: Any, request: IORequest) -> IOGenerator[Any]:
@@ -101,7 +117,7 @@ class Once:
             StartedError: If a call of the task was answered and has ended, failed, or still runs;
                 or if another run has begun the task.
         """
-        message = self._message(state)
+        message = next(self._models(state), None)
         run = Run(config)
         made = message.tool_calls if message and (run.answers or run.new_answers) else []
         calls = [call for each in made if (call := self.call(each, state, config))]
@@ -113,10 +129,10 @@ class Once:
         if not starts:  # each asks again, and nothing runs
             return (yield request)
         record = calls[0].record
-        task = Record.of(record.reader, record.thread, message, "", 0)
+        task = Record.of(record.reader, record.thread, message, "", -1)
         claim = Claim(uuid.uuid4().hex, "")
         if (yield from task.begin(claim)).run != claim.run:
-            raise calls[0].refused(_TOGETHER)
+            raise calls[0].refused("together")
         try:
             for call in calls:
                 yield from call.check_answer()
@@ -125,17 +141,16 @@ class Once:
             yield from task.end(replace(claim, word="paused"))
         return result
 
-    def _message(self, state: Any) -> AIMessage | None:
-        """The last message of a model: it makes the calls that run."""
+    def _models(self, state: Any) -> Iterator[AIMessage]:
+        """The messages of models, the newest first: it makes the calls that run."""
         state = {self.messages_key: state} if isinstance(state, list) else state
         history: Sequence[BaseMessage] = messages_in(state, self.messages_key) or ()
-        return next((m for m in reversed(history) if isinstance(m, AIMessage)), None)
+        return (m for m in reversed(history) if isinstance(m, AIMessage))
 
 
-_TOGETHER = (
-    "was answered or has begun, and all calls of its message run as one task, in which another "
-    "call would take this answer. with_patching(..., record=True) gives each a task of its own."
-)
+def _makes(message: AIMessage, call: Mapping[str, Any]) -> bool:
+    own = call["id"], call["name"]
+    return any((each["id"], each["name"]) == own for each in message.tool_calls)
 
 
 class OnceCall:
@@ -145,7 +160,7 @@ class OnceCall:
         run: The run.
         call: The call.
         message: The message that makes it.
-        messages_key: The state key of the history.
+        once: The tools whose calls run once.
 
     Raises:
         GraphError: If it cannot be known whether the call has run before.
@@ -155,31 +170,28 @@ class OnceCall:
     """
 
     def __init__(
-        self, run: Run, call: Mapping[str, Any], message: AIMessage | None, messages_key: str
+        self, run: Run, call: Mapping[str, Any], message: AIMessage | None, once: Once
     ) -> None:
         self._run, self._call = run, call
         saver, thread = run.saver, run.thread
         if saver is None or thread is None:
-            raise self._unknown(
-                "the run has no checkpointer or no thread_id. Compile the graph with a "
-                "checkpointer, and pass a thread_id in config['configurable']"
-            )
+            raise self._unknown("stateless" if run.is_on_server else "thread")
         if run.writes_at_exit:
-            raise self._unknown(
-                "with durability='exit' its message is not stored when the tool runs, and a run "
-                "that is killed would make the call anew. Use durability='sync' or 'async'"
-            )
-        if not keeps_first_write(saver):
-            raise self._unknown(
-                f"a {type(saver).__name__} is not known to keep the first of two writes under one "
-                f"task id and index. If yours does, set its attribute keeps_first_write to True"
-            )
-        same = [each for each in message.tool_calls if each["id"] == call["id"]] if message else []
-        if message is None or not (message.id and call["id"] and same):
-            raise self._unknown("the last message of a model does not make it, or has no id")
-        reader, place = Reader(saver, messages_key), self._place(same)
+            raise self._unknown("exit")
+        is_probed = not keeps_first_write(run.inner_saver)
+        if is_probed and not run.is_on_server:
+            raise self._unknown("unread")
+        if message is None:
+            raise self._unknown("message")
+        same = [each for each in message.tool_calls if each["id"] == call["id"]]
+        reader, place = Reader(saver, once.messages_key), self._place(same)
         self._message = message
-        self.record = Record.of(reader, Address.of(thread), message, str(call["id"]), place)
+        index = run.send_index
+        sent = None if index is None else sent_call(run.sends[index])
+        is_alone = once.is_all and (len(message.tool_calls) == 1 or sent is not None)
+        self._asked = Claim.digest("", run.asked_in(run.loaded_writes)) if is_alone else ""
+        record = Record.of(reader, Address.of(thread), message, call["id"] or "", place)
+        self.record = replace(record, is_probed=is_probed)
         self._is_asynchronous = False
         self._claim: Claim | None = None
         self._what = ""  # the digest of what was started
@@ -196,7 +208,7 @@ class OnceCall:
         index = self._run.send_index
         nth = sum(self._is_own(sent_call(each)) for each in self._run.sends[: index or 0])
         if index is None or nth >= len(places):
-            raise self._unknown("its message makes it more than once")
+            raise self._unknown("double")
         return places[nth]
 
     def _is_own(self, other: Mapping[str, Any] | None) -> bool:
@@ -210,7 +222,7 @@ class OnceCall:
         """Run the call, with all wrappers and error handlers of the application."""
         self._is_asynchronous = yield _IS_ASYNCHRONOUS
         if not (yield from self._run.stored()):  # a run that is killed would make the call anew
-            raise self._unknown("this version of LangGraph does not show whether it is stored")
+            raise self._unknown("version")
         token = _CLAIMED.set(_CLAIMED.get() | {self.record.row})
         try:
             result = yield request
@@ -219,7 +231,8 @@ class OnceCall:
                 yield from self._end_with(error)
                 raise
         finally:
-            _CLAIMED.reset(token)
+            with suppress(ValueError):  # thrown away with its event loop, it is in another context
+                _CLAIMED.reset(token)
         # Whatever a wrapper made of a call that was not run.
         if isinstance(self._instead, Exception):
             yield from self._end_with(self._instead)
@@ -245,7 +258,7 @@ class OnceCall:
         if is_over or (claims and last.word in (None, "failed")):
             yield from self.record.refuse(last, self._answers)
             if last.number > 1 or last.refused in (None, self._answers):  # else it takes no answer
-                raise self.refused(_TOGETHER)
+                raise self.refused("together")
         return not last.questions or last.taken != self._answers
 
     def start(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
@@ -257,7 +270,7 @@ class OnceCall:
         """
         what = Claim.digest(call["name"], call["args"])
         if self._is_asynchronous and not (yield _IS_ASYNCHRONOUS) and self._would_wait():
-            self._instead = self._unknown(_WAITS)
+            self._instead = self._unknown("waits")
         elif not self._what:
             self._what = what
             yield from self._begin()
@@ -287,7 +300,7 @@ class OnceCall:
 
     def _only_once(self, tool: BaseTool) -> BaseTool:
         """A copy of a tool that does not run a second time."""
-        runs = itertools.count()
+        runs = count()
 
         def invoke(*args: Any, **kwargs: Any) -> Any:
             return self._refuse_again() if next(runs) else tool.invoke(*args, **kwargs)
@@ -316,6 +329,8 @@ class OnceCall:
             got=self._what,
             answers=self._answers,
             place=json.dumps(self._run.place),
+            asked=self._asked,
+            tool=self._call["name"],
         )
         try:
             last = yield from self.record.begin(claim, self._run)
@@ -336,24 +351,23 @@ class OnceCall:
         result = last.result(str(self._call["id"]))
         if last.questions:
             return GraphInterrupt(last.questions)  # it waits: the tool is not run to ask again
+        if last.word == "overwritten":
+            return self._unknown("overwritten")
         if last.word in ("lost", "untold"):
-            text = _NEVER[last.word]
+            why: str = last.word
         elif last.got != self._what:
-            text = "was started with other arguments."
+            why = "other"
         elif last.word == "failed":
             return (yield from self._failed(last))
         elif last.word is None:
-            text = (
-                "was started by another run, and no end is recorded: it still runs or asks, or its "
-                "process has died."
-            )
+            why = "open"
         elif not last.took(self._answers):
-            text = "was run with other answers of a human."
+            why = "answers"
         elif result is not None:
             return [result]
         else:
-            text = "has ended, and no result is recorded."
-        return self.refused(text)
+            why = "empty"
+        return self.refused(why)
 
     def _failed(self, last: Claim) -> IOGenerator[list[Any] | Exception]:
         """What a call has that failed: an error, and after that, if an answer comes, a message.
@@ -369,23 +383,23 @@ class OnceCall:
             text = default_text(found)
             return [ToolMessage(text, tool_call_id=call_id, name=name, status="error")]
         yield from self.record.refuse(last, self._answers)
-        text = "was cancelled, and may have gone on" if is_cancelled else f"failed: {error}"
-        return self.refused(f"was started before, and {text}.")
+        return self.refused("cancelled" if is_cancelled else "failed", error)
 
     # --- the errors --------------------------------------------------------------------------
 
     def _refuse_again(self) -> None:
         """Refuse to start the tool a second time in this run: a wrapper does."""
-        self._instead = self.refused("was started by this run before.")
+        self._instead = self.refused("again")
         self._instead.__cause__ = self._error
         raise GraphBubbleUp
 
-    def refused(self, what: str) -> StartedError:
-        """The error for a call that is not run again."""
+    def refused(self, why: str, error: str = "") -> StartedError:
+        """The error for a call that is not run again, with a reason of `REFUSALS`."""
         name, call_id = self._call["name"], str(self._call["id"])
         thread_id = self.record.row.thread_id
         return _Started(
-            f"Tool call {name!r} {call_id!r} of thread {thread_id!r} {what} It is not run again. "
+            f"Tool call {name!r} {call_id!r} of thread {thread_id!r} "
+            f"{REFUSALS[why].format(error)}. It is not run again. "
             f"If it asks a human, answer again; otherwise send a message: the model then reads "
             f"what is recorded of the call, or what your service knows (reconcile).",
             name,
@@ -394,9 +408,10 @@ class OnceCall:
         )
 
     def _unknown(self, why: str) -> GraphError:
+        reason = REFUSALS[why].format(type(self._run.inner_saver).__name__)
         return GraphError(
             f"once: tool call {self._call['name']!r} {self._call['id']!r} is not run, because it "
-            f"cannot be known whether it has run before: {why}. {self._run.lacks}".rstrip()
+            f"cannot be known whether it has run before: {reason}. {self._run.lacks}".rstrip()
         )
 
     # --- how it ended ------------------------------------------------------------------------
@@ -438,23 +453,6 @@ async def _asynchronously() -> bool:
 
 _IS_ASYNCHRONOUS = IORequest(lambda: False, _asynchronously)
 """Whether what asks runs asynchronously."""
-
-_WAITS = (
-    "a synchronous wrapper of tool calls would wait for the checkpointer in the event loop. Give "
-    "it an asynchronous form (awrap_tool_call), or run the graph with invoke or stream"
-)
-
-_NEVER = {
-    "lost": (
-        "was begun, and its record is gone: a job has deleted it, or the checkpoint from which the "
-        "thread was forked."
-    ),
-    "untold": (
-        "may have been started before: its message has an id that was used before, and the "
-        "checkpoints do not show whether it is the same message."
-    ),
-}
-"""What is said of a call that cannot be known to be new."""
 
 
 def _is_invalid_answer(error: BaseException) -> bool:

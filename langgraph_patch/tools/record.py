@@ -253,7 +253,8 @@ def _tool_node_with(
     node: ToolNode, once: Sequence[str], prepare: Callable[[Any, Run], Any]
 ) -> ToolNode:
     tools = Tools(node)
-    own = Once(tuple(once), tools.messages_key)
+    is_all = type(node) is ToolNode and not tools.may_run_others
+    own = Once(tuple(once), tools.messages_key, is_all)
     wrapped: Any = tools.with_call_wrappers(own.call) if own.names else node
     inner, ainner = wrapped.func, wrapped.afunc
 

@@ -19,7 +19,7 @@ from measuring import TITLE
 
 PARTS = {
     name: import_module(f"bench_{name}").rows
-    for name in ("core", "loop", "scan", "evidence", "streaming")
+    for name in ("core", "loop", "turn", "scan", "evidence", "streaming")
 }
 
 

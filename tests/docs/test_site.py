@@ -1,5 +1,6 @@
 """The pages of the documentation: their code runs, each is found, and they quote the program."""
 
+import ast
 import re
 import shlex
 import tomllib
@@ -15,6 +16,7 @@ from langgraph_patch.cli import commands, main
 from langgraph_patch.history.findings import CAUSES, DanglingCall
 from langgraph_patch.history.texts import default_text
 from langgraph_patch.testing import RefusedError
+from langgraph_patch.tools.once import REFUSALS
 from support.paths import PAGES, ROOT, SITE, run_block, run_page
 
 ELSEWHERE = {"how-to/databases", "how-to/wrap-an-agent"}
@@ -104,6 +106,25 @@ def test_the_page_on_streams_quotes_its_errors():
         raised.append(str(error.value))
     for text, quote in zip(raised, quoted, strict=True):
         assert fnmatchcase(text, quote.replace("...", "*")), text
+
+
+_OF_ONCE = "once=|once: (?!tool call )|Thread .*the record of a call|The calls of a .* like this"
+
+
+def test_each_refusal_of_once_has_its_row():
+    """Who gets one finds what helps; and each row is of an error that there is."""
+    texts = [*REFUSALS.values()]
+    for file in ROOT.glob("langgraph_patch/**/*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            parts = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
+            text = "".join(part for part in parts if isinstance(part, str))
+            if name.endswith("Error") and re.match(_OF_ONCE, text):
+                texts.append(text)
+    rows = re.findall(r"^\| (`.*?`) \|", PAGES["once"].read_text("utf-8"), re.MULTILINE)
+    quoted = [quote for row in rows for quote in re.findall("`(.*?)`", row)]
+    assert [text for text in texts if not any(quote in text for quote in quoted)] == []
+    assert [quote for quote in quoted if not any(quote in text for text in texts)] == []
 
 
 def test_the_start_page_prints_what_it_shows(capsys):

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import math
+import os
+import subprocess
+import sys
 import threading
 import uuid
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from enum import Enum
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Command
+from pydantic import BaseModel
 
 from kit import calls
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.evidence.claims import (
-    Claim,
-    Record,
-    claims_in,
-    is_record,
-    read_claims,
-    row_of,
-)
+from langgraph_patch.evidence.claiming import Record
+from langgraph_patch.evidence.claims import Claim, claims_in, is_record, read_claims, row_of
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.findings import Finding
@@ -60,7 +63,8 @@ def found_by(saver: Any, message: AIMessage = MESSAGE, tools: Any = None) -> Fin
     """What the record shows of the first call of a message."""
     reader = Reader(saver, "messages", required=True)
     own = read_calls(message)[:1]
-    return run_sync(read_claims(reader, Address("1"), [message], own, tools)).get((0, 0))
+    found = run_sync(read_claims(reader, Address("1"), [message], own, tools))
+    return found[0, 0].finding if found else None
 
 
 @pytest.mark.parametrize("make", [InMemorySaver, sqlite_saver], ids=["memory", "sqlite"])
@@ -236,6 +240,49 @@ def checkpoint(saver: Any) -> Any:
     other = InMemorySaver()
     made(other, "paused")
     return other.get_tuple(ROW.config).checkpoint
+
+
+class Kind(Enum):
+    """An answer of an application."""
+
+    A = 1
+
+
+@dataclass
+class Day:
+    """Another one."""
+
+    day: date
+    tags: set[str]
+
+
+class Answer(BaseModel):
+    """Another one."""
+
+    days: list[Day]
+
+
+KEYS: list[Any] = [date(2026, 1, 2), datetime(2026, 1, 2, 3, tzinfo=UTC), uuid.UUID(int=7), 1, None]
+ANSWERS: list[Any] = [{key: "yes", "b": 2.5} for key in (*KEYS, (1, "a"), b"x")]
+ANSWERS += [{"a", "b", "c"}, Day(KEYS[0], {"x", "y", "z"}), Answer(days=[Day(KEYS[0], {"x"})])]
+ANSWERS += [[math.nan, Kind.A, KEYS], "\ud83d", object()]
+
+
+def test_the_digest_of_an_answer():
+    """It is the same in each process, and after the answer was stored; and it raises nothing."""
+    digests = [Claim.digest("", each) for each in ANSWERS]
+    serde = JsonPlusSerializer()
+    stored = [serde.loads_typed(serde.dumps_typed(each)) for each in ANSWERS[:-1]]
+    assert [Claim.digest("", each) for each in stored] == digests[:-1]
+    assert len({*digests}) == len(digests)
+    code = f"import {__name__} as m; print(*(m.Claim.digest('', each) for each in m.ANSWERS))"
+    for seed in "12":
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", code]
+        assert subprocess.check_output(command, env=env, text=True).split() == digests  # noqa: S603
+    looped: list[Any] = []
+    looped.append(looped)
+    assert Claim.digest("", looped)
 
 
 # --- stored threads -----------------------------------------------------------------------------

@@ -129,8 +129,9 @@ def test_the_wait_for_what_is_never_stored(monkeypatch: pytest.MonkeyPatch):
 
     The current checkpoint is sure to come: for it the search waits longer.
     """
-    waits: list[float] = []
+    waits, looks = [], [0.0]
     monkeypatch.setattr(time, "sleep", waits.append)
+    monkeypatch.setattr(time, "monotonic", lambda: sum(waits) + sum(looks))
     thread = Thread(made("mail:c1"), sent(None, ts=ago(seconds=0)))
     thread.saver.__class__ = Slow
     thread.saver.current = thread.config
@@ -140,6 +141,10 @@ def test_the_wait_for_what_is_never_stored(monkeypatch: pytest.MonkeyPatch):
     thread.config = {"configurable": {**thread.config["configurable"], "checkpoint_id": "none"}}
     assert thread.found() == "unknown"
     assert sum(waits) == pytest.approx(0.768)
+    waits.clear()
+    monkeypatch.setattr(time, "monotonic", lambda: looks.append(0.3) or sum(looks))
+    assert thread.found() == "unknown"
+    assert waits == [pytest.approx(0.003), pytest.approx(0.3)]  # a look takes time, too
 
 
 @pytest.mark.parametrize("node", ["check", "post_model_hook", "PIIMiddleware[email].after_model"])

@@ -4,10 +4,12 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import MessagesState, StateGraph
 from langgraph.types import Command
 
 from langgraph_patch._langgraph.storage import RETURN
-from langgraph_patch.evidence.superstep import Superstep, Task
+from langgraph_patch.evidence.superstep import Superstep, Task, superstep_of
 
 SENT = ToolMessage("sent", tool_call_id="c1")
 AS_DICT = {"role": "tool", "content": "sent", "tool_call_id": "c1"}
@@ -50,3 +52,17 @@ def test_whether_a_task_is_finished():
     ]
     for writes, finished in table:
         assert task_with(*writes).is_finished == finished
+
+
+def test_the_tasks_of_a_clients_goto():
+    """A node to which a client sends the run is a task of the superstep, as a triggered one is."""
+    builder = StateGraph(MessagesState).add_node("a", lambda _: {"messages": [SENT]})
+    builder.add_node("b", lambda _: {"messages": [HumanMessage("x")]}).add_edge("__start__", "b")
+    saver, config = InMemorySaver(), {"configurable": {"thread_id": "1"}}
+    graph = builder.compile(checkpointer=saver, interrupt_before=["b"])
+    graph.invoke({"messages": []}, config)
+    graph.invoke(Command(goto="a"), config)
+    steps = [superstep_of(saved, "messages") for saved in saver.list(config)]
+    step = next(step for step in steps if step.is_goto)
+    assert [(task.node, len(task.messages)) for task in step.tasks] == [("a", 1), ("b", 1)]
+    assert step.others[0].node is None

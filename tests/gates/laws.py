@@ -19,7 +19,7 @@ from langgraph.graph import StateGraph
 from langgraph.types import Command
 
 from gates.places import CLASHES, EIGHT, PLACES
-from gates.world import LOOKS, MANNERS, REFUSALS, RETURNS, TABLE, World
+from gates.world import LOOKS, MANNERS, MODELS, REFUSALS, RETURNS, TABLE, World
 from langgraph_patch import with_patching
 
 # --- a play ------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ class Form(NamedTuple):
 
     place: str
     refusal: str
-    strict: bool = False
+    models: str = "lenient"
     approval: str = ""
     returns: str = "verdict"
     manner: str = "plain"
@@ -111,8 +111,8 @@ def play(form: Form, wrap: Callable[[Any], Any] = lambda graph: graph, **changes
     """Three turns in one thread, in a graph that is wrapped or not."""
     refusal = REFUSALS[form.refusal]
     refusal = refusal._replace(**changes) if changes else refusal
-    strict = form.strict and not changes
-    world = World(refusal, strict, form.approval, form.manner, form.returns)
+    models = "lenient" if changes else form.models
+    world = World(refusal, models, form.approval, form.manner, form.returns)
     graph = PLACES[form.place](world)
     builder = graph if isinstance(graph, StateGraph) else graph.builder
     graph = wrap(builder.compile(checkpointer=InMemorySaver()))
@@ -139,7 +139,7 @@ def _accepted(form: Form) -> Outcome:
 
 def accepted(form: Form) -> Outcome:
     """The graph without the package, whose providers refuse nothing."""
-    return _accepted(form._replace(strict=False))
+    return _accepted(form._replace(models="lenient"))
 
 
 def patched(form: Form, options: Mapping[str, Any]) -> Outcome:
@@ -225,6 +225,12 @@ def _ends_badly(number: int, row: _Row) -> Iterator[str]:
         yield f"turn {number} end {row.turn.end!r}, bare {row.bare.end!r}"
 
 
+_IN_TASK = "tool", "hook around the tools"
+"""The places at which a gate asks in the task of the tools, before they work."""
+_BESIDE = "beside", *_IN_TASK
+"""The places at which a gate asks while a tool works."""
+
+
 def _of_turns(form: Form, *outcomes: Outcome) -> Iterator[str]:
     done = {each for turn in outcomes[2].turns for each in turn.did}
     may = Counter(each for turn in outcomes[1].turns for each in turn.did)
@@ -233,7 +239,7 @@ def _of_turns(form: Form, *outcomes: Outcome) -> Iterator[str]:
         row = _Row(*turns)
         assert not _is_error(row.right), (form, row.right)
         # An error ends what runs beside it: what that has begun by then is by chance.
-        is_certain = form.place != "beside" or not _is_error(row.bare)
+        is_certain = form.place not in _BESIDE or not _is_error(row.bare)
         if (missing := {*row.bare.did} - done) and is_certain:
             yield f"not run in turn {number}, bare runs it: {sorted(missing)}"
         ran.update(row.turn.did)
@@ -260,10 +266,6 @@ def broken(form: Form, options: Mapping[str, Any]) -> tuple[list[str], tuple[Out
     return [*found, *_of_turns(form, *outcomes)], outcomes
 
 
-_IN_TASK = "tool", "hook around the tools"
-"""The places at which a gate asks in the task of the tools, before they work."""
-
-
 def _without_questions(outcome: Outcome, is_replayed: bool) -> Outcome:  # noqa: FBT001 - by `map`
     """The outcome without how often tools asked, and without what was run again, if it may be."""
     turns = []
@@ -287,17 +289,20 @@ Row = tuple[Form, dict[str, Any]]
 
 def table() -> Iterator[Row]:
     """The whole table: places, refusals, and who else refuses, asks and records."""
-    for place, refusal, strict, approval in product(EIGHT, TABLE, (False, True), APPROVALS):
-        for options in OPTIONS[: 1 if place == "executor" else None]:  # it has no ToolNode
-            yield Form(place, refusal, strict, approval), options
+    for row in product(EIGHT, TABLE, MODELS, APPROVALS):
+        form = Form(*row)
+        for options in OPTIONS[: 1 if form.place == "executor" else None]:  # it has no ToolNode
+            yield form, options
 
 
 def covering() -> Iterator[Row]:
     """Each place with each refusal; what else there is changes from row to row.
 
-    The place in a tool is the one at which a call has run beside one that is refused.
+    The place in a tool is the one at which a call has run beside one that is refused. The last row
+    is a call that is sent on behind what another model said of it.
     """
     yield from _turned((place, refusal, {}) for place, refusal in product([*EIGHT, "tool"], TABLE))
+    yield Form("sends", TABLE[0], returns="ai"), {"once": ["pay"]}
 
 
 def variants() -> Iterator[Row]:
@@ -314,7 +319,7 @@ def variants() -> Iterator[Row]:
 
 
 def _turned(rows: Iterable[tuple[str, str, dict[str, str]]]) -> Iterator[Row]:
-    """Rows, with the values of strict, approval and options in turn."""
+    """Rows, with the values of models, approval and options in turn."""
     for number, (place, refusal, changes) in enumerate(rows):
-        form = Form(place, refusal, bool(number % 2), APPROVALS[number * 3 % 7], **changes)
-        yield form, OPTIONS[number // 2 % 4 if place != "executor" else 0]
+        form = Form(place, refusal, MODELS[number % 4], APPROVALS[number * 3 % 7], **changes)
+        yield form, OPTIONS[number // 4 % 4 if place != "executor" else 0]

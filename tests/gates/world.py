@@ -104,6 +104,10 @@ REFUSALS = {
 }
 TABLE = ("picture", "empty", "thinking", "open call", "unknown text")
 
+MODELS = ("lenient", "strict", "again", "fallback")
+"""None refuses open calls, or all do; none does, and the agent's makes a call without a result
+again; all do, and a judge has another model behind it, which refuses nothing."""
+
 # --- the world --------------------------------------------------------------------------------
 
 
@@ -117,7 +121,7 @@ class World:
 
     Attributes:
         refusal: What the judge refuses.
-        strict: Whether every model refuses open calls, too.
+        models: What is known of all models, one of `MODELS`.
         approval: Who asks a human: "", "tool", "node"; or the gate, if the message at which it
             looks (`LOOKS`) has calls.
         manner: How the gate asks, a key of `MANNERS`.
@@ -127,7 +131,7 @@ class World:
     """
 
     refusal: Refusal
-    strict: bool = False
+    models: str = "lenient"
     approval: str = ""
     manner: str = "plain"
     returns: str = "verdict"
@@ -136,11 +140,15 @@ class World:
     asked: list[Any] = field(default_factory=list)
     requests: int = 0
 
-    def model(self, name: str, script: Callable[[list[BaseMessage]], Any]) -> StrictModel:
+    def model(
+        self, name: str, script: Callable[[list[BaseMessage]], Any], *, takes_all: bool = False
+    ) -> StrictModel:
         """A model that says what the script makes of each history that it accepts."""
 
         def refuses(messages: list[BaseMessage]) -> None:
-            if self.strict and (ids := open_ids(messages)):
+            if takes_all:
+                return
+            if self.models in {"strict", "fallback"} and (ids := open_ids(messages)):
                 raise RefusedError(_OPEN_TEXT.format(ids), 400)
             if name == "main":
                 return
@@ -162,16 +170,29 @@ class World:
         def reply(messages: list[BaseMessage]) -> Any:
             told = [n for n, m in enumerate(messages) if str(m.text).startswith("pay ")]
             since = messages[told[-1] if told else 0 :]
-            if not told or any(isinstance(m, AIMessage) for m in since):
+            if not told:
                 return "Done."
+            if any(isinstance(m, AIMessage) for m in since):
+                return self._again(since) or "Done."
             amount = int(since[0].text.split()[1])
             return calls(("pay", {"amount": amount}), ("look", {"amount": amount}), first=amount)
 
         return self.model("main", reply)
 
-    def judge(self) -> StrictModel:
-        """A model that finds everything safe."""
-        return self.model("judge", lambda _: "safe")
+    def _again(self, since: list[BaseMessage]) -> Any:
+        """The calls of this turn that have no result, if the model makes them again."""
+        have = {m.tool_call_id for m in since if isinstance(m, ToolMessage)}
+        made = [call for m in since for call in getattr(m, "tool_calls", ())]
+        lacking = [(c["name"], c["args"]) for c in made if c["id"] not in have]
+        does_again = self.models == "again" and lacking
+        return calls(*lacking, first=100 * len(made)) if does_again else None
+
+    def judge(self) -> Any:
+        """A model that finds everything safe, or another one behind it does."""
+        judge, other = (
+            self.model("judge", lambda _: "safe", takes_all=each) for each in (False, True)
+        )
+        return judge.with_fallbacks([other]) if self.models == "fallback" else judge
 
     def tools(self) -> list[BaseTool]:
         """`pay`, which may ask a human, and `look`."""

@@ -617,7 +617,7 @@ def test_sent_call():
         assert [(graphs.sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]
     call = {"id": "c1", "name": "wire", "args": {}}
     assert graphs.sent_call(Send("tools", [call])) == call
-    for payload in ({**call, "id": ""}, {"id": "c1", "name": "wire"}, [call] * 2, None):
+    for payload in ({**call, "id": None}, {"id": "c1", "name": "wire"}, [call] * 2, None):
         assert graphs.sent_call(Send("tools", payload)) is None
 
 

@@ -13,6 +13,7 @@ from langgraph_patch import patch_messages, validate_messages
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.messages import as_messages
+from langgraph_patch.history.patch import read_if_damaged, settled
 from langgraph_patch.history.reading import read_history
 from langgraph_patch.history.repair import patch_reading
 from support import strategies as hostile
@@ -103,3 +104,18 @@ def test_hostile_histories_are_repaired_or_refused(history, leaves_open):
     assert validate_messages(patch.messages) == []
     assert patch_messages(patch.messages).messages is patch.messages
     assert len(patch.to_dict()["before"]) == len(history)
+
+
+@fewer(2)
+@given(
+    hostile.valid_histories(),
+    hostile.histories(hostile.UNCORRECTED) | hostile.anything(hostile.UNCORRECTED),
+    st.booleans(),
+)
+def test_what_was_found_valid_is_not_checked_again(begun, added, leaves_open):
+    """What is added to a settled history is as valid as it is alone; other objects are checked."""
+    known = settled(begun)
+    history = [*known, *added]
+    assert is_valid(history, leaves_open=leaves_open) == is_valid(added, leaves_open=leaves_open)
+    dangling = [*known[:-1], ai("lost"), HumanMessage("x")]
+    assert read_if_damaged(dangling, known=known) is not None

@@ -139,6 +139,9 @@ class Judge:
                         self._add("false", f"{kind}: {label}", call, text, at)
                 # What a search in a disturbed run did not find may stay unknown.
                 own = {n for n in self._executions(call) if n < before and self._is_certain(n, at)}
+                # What is planned anew after an edit takes the place of what was dropped.
+                last, edits = max(self._executions(call), default=0), self.session.edits
+                own = {n for n in own if not any(n < each <= last for each in edits)}
                 if own - _receipts(text) and self._is_calm(first[call, text]):
                     self._add("lost", f"read instead: {kind}", call, text, at)
 
@@ -233,10 +236,12 @@ class Judge:
         last = recorded[-1] if recorded else ""
         # When a tool raises, a synchronous run cancels those that have not begun.
         may_cancel = self.session.loop or any(e.kind == "raised" for n, e in self.tools if n < at)
+        # A claim is made directly before the start: a fault may come between them.
+        is_undisturbed = not any(run.event in DISTURBED for run in self.runs)
         names_it = call.name == f"transfer_to_{named}" or call.ref == named
         rules = (
             ("not run", happened, "it had started"),
-            ("started", "start" not in happened, "it had not started"),
+            ("started", is_undisturbed and "start" not in happened, "it had not started"),
             ("no start recorded", recorded, "a start was recorded"),
             ("cancelled", happened & {"effect", "end"}, "its effect had happened"),
             ("waiting", not asks and "asked" not in happened, "it had never asked"),

@@ -1,10 +1,13 @@
 """What models read agrees with what tools did, over random scenarios; and the judge can fail."""
 
+from itertools import count, takewhile
+
 import pytest
 
 from ledger.agents import KINDS
 from ledger.check import check, differences
-from ledger.session import scenario
+from ledger.faults import EVENTS, FAULTS, play, settings_of
+from ledger.session import ONCE, scenario
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -46,6 +49,17 @@ def test_models_read_nothing_false(seed):
 def test_healthy_runs_are_those_of_the_bare_graph(kind):
     """State, checkpoints, writes and model calls are the same, but for tasks of deepagents."""
     assert differences(len(KINDS) * 7 + list(KINDS).index(kind)) == []
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_at_each_call_of_the_checkpointer(event, fault):
+    """Nothing false is read behind it, and no thread is dead; `ledger.faults` plays all kinds."""
+    settings = settings_of("create_agent", asynchronous=False, durability="sync", runs_once=ONCE)
+    plays = (play(settings, event, fault, place) for place in count(1))
+    found = [*takewhile(lambda problems: problems is not None, plays)]
+    assert len(found) > 9
+    assert [*filter(None, found)] == []
 
 
 @pytest.mark.parametrize("number", BROKEN)

@@ -16,7 +16,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from kit import BARE, Agent, Counting, calls, patched
 from langgraph_patch import PatchNode, validate_messages
 from langgraph_patch.errors import EvidenceError
+from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
+from langgraph_patch.testing.model import RefusedError
 from support.placeholder_texts import WAITED
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
@@ -222,3 +224,43 @@ def test_forged_marks(form: str, kind: str):
     asked = 20 if form == "checkpoints that are not there" else 0
     assert many["get_tuple"] - healthy["get_tuple"] in range(asked, asked + 4)
     assert many["list"] <= healthy["list"] + 1
+
+
+def test_each_history_is_looked_at_once(monkeypatch):
+    """A node looks at what is new in this run of the graph; after a refusal all is checked."""
+    looked: list[int] = []
+
+    def counted(messages: Any, **options: Any) -> bool:
+        looked.append(len(messages))
+        return is_valid(messages, **options)
+
+    def refuses(messages: Any) -> None:
+        for error in refusals:
+            raise error
+
+    refusals = iter([RefusedError("messages.0: Could not process image", 400)])
+    monkeypatch.setattr("langgraph_patch.history.patch.is_valid", counted)
+    mail = [calls(("mail", {"to": "bob"}), first=n, id=f"a{n}") for n in range(4)]
+    it = patched(Agent(BARE["hand_built"], *mail[:3], FINE))
+    picture = [{"type": "image", "base64": "aGk=", "mime_type": "image/png"}]
+    old = [each for _ in range(50) for each in (HumanMessage(picture), AIMessage("hello"))]
+    it.graph.update_state(it.config, {"messages": old}, as_node="agent")
+    it.say("go")
+    assert looked == [101, 2, 4, 4, 4]
+    looked.clear()
+    it.model.refuses = refuses
+    it.model.script[:] = [mail[3], YES]
+    it.say("again")
+    assert looked == [109, 2, 111]
+
+
+@pytest.mark.parametrize("kind", ["hand_built", "react_v2", "create_agent"])
+def test_a_repair_reads_each_checkpoint_once(kind):
+    """Six queries, of which LangGraph makes the first, and none of them only to wait."""
+    it = patched(Agent(BARE[kind], BOTH, saver=(saver := Counting())), record=True)
+    it.say("go")
+    it.model.script[:] = [FINE]
+    saver.used.clear()
+    it.say("never mind")
+    assert saver.used["get_tuple"] + saver.used["list"] == 6
+    assert it.results == RESULTS

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pytest
 from langchain_core.messages import convert_to_messages
@@ -27,6 +28,7 @@ from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.stores.server import LangGraphServer
 from support.paths import run_page
 from support.placeholder_texts import CANCELLED, FAILED, WAITED
+from support.servers import running_server
 from support.stored_threads import thread
 from support.streams import left, live
 
@@ -293,6 +295,25 @@ async def answered_twice(
     messages = (await talk.state())["values"]["messages"]
     [result] = [m["content"] for m in messages if m.get("tool_call_id") == "pay"]
     return status, result
+
+
+async def test_once_with_a_checkpointer_of_the_application(tmp_path):
+    """One that nobody has read is accepted if its first write stays."""
+    own = {"backend": "custom", "path": "./dev_graphs.py:saver"}
+    with running_server(tmp_path, checkpointer=own) as url:
+        async with get_client(url=url) as client:
+            cancelled = "error", CANCELLED.format("pay", "pay")
+            assert await answered_twice(client, "once", "enqueue", "yes") == ("success", "paid 1")
+            assert await answered_twice(client, "once", "interrupt", "yes") == cancelled
+            last = await client.threads.create(thread_id=str(UUID(int=1)))
+            for thread_id, reason in [
+                (last["thread_id"], "a Saver keeps the second of two writes"),
+                (None, "a stateless run keeps nothing. Create a thread"),
+            ]:
+                run: Any = await client.runs.wait(
+                    thread_id, "once", input=says("boom"), raise_error=False
+                )
+                assert reason in run["__error__"]["message"]
 
 
 # --- streams --------------------------------------------------------------------------------

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 from langchain.agents.middleware import HumanInTheLoopMiddleware
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage
+from langgraph import types
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph.message import add_messages
+from langgraph.managed import RemainingSteps
 from langgraph.types import Command, interrupt
+from pydantic import BaseModel
 
-from kit import BARE, KINDS, NESTED, StrictModel, calls, results_in, tool_of
+from kit import BARE, KINDS, NESTED, StrictModel, calls, loop, results_in, tool_of
 from langgraph_patch import with_patching
-from langgraph_patch.evidence.claims import is_record
+from langgraph_patch.evidence.claims import UNWRITTEN, is_record
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.placeholder_texts import FAILED, STARTED
 
@@ -140,7 +144,27 @@ def hitl(patch: bool) -> Callable[..., Any]:  # noqa: FBT001 - a kind of agent
     return build
 
 
+class Checked(BaseModel):
+    """A state that loses the calls of its messages when it is stored in a `Send`."""
+
+    messages: Annotated[Sequence[BaseMessage], add_messages]
+    remaining_steps: RemainingSteps = 25
+
+
+def checked(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    """A prebuilt agent with such a state."""
+    return with_patching(BARE["react_v2"](model, tools, saver, state_schema=Checked), **options)
+
+
+def timed(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    """A loop whose tools have a time limit."""
+    builder = loop(model, tools)
+    builder.nodes["tools"].timeout = types.TimeoutPolicy(run_timeout=60)
+    return with_patching(builder.compile(checkpointer=saver), **options)
+
+
 APPROVED = {"hitl": hitl(patch=True), "hitl_middleware": hitl(patch=False)}
+OTHERS = {"checked": checked, "timed": timed}
 
 
 class Talk:
@@ -152,7 +176,7 @@ class Talk:
         self.model = StrictModel(script=script or [calls(("pay", {"amount": 5}))])
         self.saver = saver or Memory()
         self.asynchronous = asynchronous
-        build = {**KINDS, **NESTED, **APPROVED}[kind] if isinstance(kind, str) else kind
+        build = {**KINDS, **NESTED, **APPROVED, **OTHERS}[kind] if isinstance(kind, str) else kind
         options = {"once": ["pay"], **options}
         self.graph = build(self.model, [self.bank.tool], self.saver, **options)
 
@@ -248,12 +272,14 @@ def fails_then_no(talk):
     return [*raised, talk.answer("no"), talk.run(None), talk.say()]
 
 
-def lost(talk, word, *, after):
-    """The database is lost when the record says this word."""
+def lost(talk, word, *, after, dies=True):
+    """The database is lost when the record says this word, and the process dies."""
     talk.saver.breaks = lambda namespace, channel: is_record(namespace) and channel == word
     talk.saver.after = after
     assert talk.answer("yes") == "LostError"
     talk.saver.breaks, talk.saver.is_lost = lambda *_: False, False
+    if dies:
+        UNWRITTEN.clear()
 
 
 def ended_then_continued(talk):
@@ -272,6 +298,12 @@ def began_then_message(talk):
     """The process dies when the tool has ended, before that is recorded."""
     lost(talk, "ended", after=False)
     return [talk.run(None), talk.answer("yes"), talk.say()]
+
+
+def outage_then_continued(talk):
+    """The database is lost when the tool has ended, and the process lives on."""
+    lost(talk, "ended", after=False, dies=False)
+    return [talk.run(None)]
 
 
 def never_began(talk):
@@ -295,6 +327,7 @@ SCENES: dict[Callable[[Talk], Any], Any] = {
     ended_then_continued: ([None], PAID),
     ended_then_message: ([None], PAID),
     began_then_message: ([REFUSED, REFUSED, None], STARTED_TEXT),
+    outage_then_continued: ([None], PAID),
     never_began: ([None], PAID),
 }
 """What each run raises, and what the model reads of the call then."""

@@ -203,20 +203,26 @@ _OFFLINE = {
 }
 
 
-def _write_app(app):
+def _write_app(app, **options):
     """Write the application of the page about LangGraph Server, and the graphs of `dev_app`."""
     shutil.copytree(DEV_APP, app, ignore=shutil.ignore_patterns("__pycache__"))
     write_files("how-to/databases", app)
     config = json.loads((app / "langgraph.json").read_text())
     config["graphs"] |= {name: f"./dev_graphs.py:{name}" for name in DEV_GRAPHS}
-    (app / "langgraph.json").write_text(json.dumps({**config, "disable_persistence": True}))
+    config |= {"disable_persistence": True, **options}
+    (app / "langgraph.json").write_text(json.dumps(config))
 
 
 @contextmanager
-def running_server(folder):
-    """The URL of a server that runs until the context ends, with its application in `folder`."""
+def running_server(folder, **options):
+    """The URL of a server that runs until the context ends, with its application in `folder`.
+
+    Args:
+        folder: An empty folder.
+        options: Further keys of its `langgraph.json`.
+    """
     app = Path(folder) / "app"
-    _write_app(app)
+    _write_app(app, **options)
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

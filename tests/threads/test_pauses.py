@@ -30,7 +30,8 @@ from langgraph_patch._sansio import run_sync
 from langgraph_patch.cli.main import main
 from langgraph_patch.cli.output import DAMAGED
 from langgraph_patch.errors import StartedError
-from langgraph_patch.evidence.claims import Claim, Record
+from langgraph_patch.evidence.claiming import Record
+from langgraph_patch.evidence.claims import Claim
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads

@@ -74,7 +74,7 @@ def sending_alone(call):
 
 
 pytestmark = [
-    pytest.mark.needs("delta_as_node", langgraph="1.2"),
+    pytest.mark.needs("delta_as_node, timed", langgraph="1.2"),
     # A retry takes an interrupt for an error.
     pytest.mark.needs("retry middleware, middleware", langchain="1.4"),
 ]
@@ -82,7 +82,8 @@ pytestmark = [
 PLAYED = [
     *((kind, {}) for kind in (*KINDS, *NESTED, *APPROVED)),
     *((kind, {"asynchronous": True}) for kind in ("hand_built", "create_agent", "node", "hitl")),
-    *((kind, {"sqlite": True}) for kind in ("create_agent", "recorded", "middleware")),
+    *((kind, {"sqlite": True}) for kind in ("create_agent", "recorded", "middleware", "checked")),
+    ("timed", {"asynchronous": True}),
 ]
 CASES = [(*played, scene) for played in PLAYED for scene in SCENES]
 
@@ -416,14 +417,33 @@ def ids_of(*ids, amounts=(5, 5)):
     return AIMessage("", tool_calls=made)
 
 
+def test_an_agent_in_a_tool_has_ids_of_its_own():
+    """Its call is none of another tool with the same ids, which names the agent."""
+    script = [calls(("pay", {"amount": 5}), id="m1"), "paid"]
+    bank = Bank()
+    inner = KINDS["middleware"](StrictModel(script=script), [bank.tool], None, once=["pay"])
+
+    def delegate(task: str) -> str:
+        """Delegate."""
+        return inner.invoke({"messages": [("human", task)]})["messages"][-1].text
+
+    def build(model, _, saver, **options):
+        return KINDS["create_agent"](model, [delegate], saver, **options)
+
+    outer = [calls(("delegate", {"task": "pay"}), id="m1")]
+    talk = Talk(build, script=outer, bank=bank, once=["delegate"])
+    assert [talk.say("pay"), talk.answer("yes")] == [None, None]
+    assert (bank.paid, talk.read) == ([5], "paid")
+
+
 SENDING = ["create_agent", "react_v2", "recorded", "send", "middleware"]
 
 
-@pytest.mark.parametrize("amounts", [(5, 5), (5, 6)])
+@pytest.mark.parametrize(("own", "amounts"), [("c1", (5, 5)), ("c1", (5, 6)), ("", (5, 5))])
 @pytest.mark.parametrize("kind", ["hand_built", *SENDING])
-def test_two_calls_with_one_id_are_two(kind, amounts):
+def test_two_calls_with_one_id_are_two(kind, own, amounts):
     """Each runs once, and a second run gives each its own result."""
-    script = [ids_of("c1", "c1", amounts=amounts)]
+    script = [ids_of(own, own, amounts=amounts)]
     talk = Talk(kind, bank=Bank(asks=False), script=script)
 
     talk.say("pay")
@@ -605,10 +625,20 @@ def test_the_first_error_is_the_cause_of_a_refused_attempt():
     assert "was started by this run before" in str(talk.error)
 
 
+def test_a_call_whose_message_is_not_the_last_one():
+    """A note of a model stands behind it, and a client sends the call on: it runs."""
+    call = {"name": "pay", "args": {"amount": 5}, "id": "c1", "type": "tool_call"}
+    script = [calls(("pay", {"amount": 5})), AIMessage("I ask a human.")]
+    talk = Talk("recorded", script=script)
+    talk.graph.update_state(THREAD, {"messages": script}, as_node="tools")
+    assert talk.run(Command(goto=Send("tools", [call]))) is None
+    assert [talk.answer("yes"), talk.bank.paid] == [None, [5]]
+
+
 @pytest.mark.parametrize("call_id", ["c1", None])
 def test_a_call_whose_message_is_gone(call_id):
     """Nothing says which call it is: an error before the tool."""
     call = {"name": "pay", "args": {"amount": 5}, "id": call_id, "type": "tool_call"}
     talk = Talk(sending_alone(call), script=[AIMessage("hi")], bank=Bank(asks=False))
     assert (talk.say("pay"), talk.bank.paid) == ("GraphError", [])
-    assert "the last message of a model does not make it, or has no id" in str(talk.error)
+    assert "no message of a model that has an id makes it" in str(talk.error)

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import wrap_tool_call
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base import id as checkpoint_ids
@@ -18,17 +20,20 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, Send
+from langgraph.types import Command, Send, interrupt
 
-from kit import BARE, StrictModel, calls, loop, results_in
+from kit import BARE, StrictModel, above, calling, calls, loop, model_node, results_in
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import GraphError, StartedError
-from langgraph_patch.evidence.claims import _ID, Claim, Record, is_record
+from langgraph_patch.evidence.claiming import Record
+from langgraph_patch.evidence.claims import OLD_ROW, UNWRITTEN, Claim, is_record
 from langgraph_patch.evidence.window import Reader
-from support.bank import FAILED_TEXT, PAID, REFUSED, THREAD, Bank, Talk
+from langgraph_patch.threads import scan_threads
+from support.bank import FAILED_TEXT, PAID, REFUSED, THREAD, Bank, Memory, Talk
 from support.databases import execute, open_saver, sqlite_saver
+from support.placeholder_texts import CANCELLED, UNKNOWN
 from support.retention import JOBS
 
 pytestmark = pytest.mark.needs(langgraph="1.2")
@@ -165,6 +170,58 @@ def test_a_clock_that_jumps(kind, jumps, monkeypatch):
     assert (talk.bank.paid, {*raised} - {None, REFUSED, "EmptyInputError"}) == ([5], set())
 
 
+class Forgets(Memory):
+    """Loses the n-th write that gives a claim back, in silence."""
+
+    lost = 1
+    count = 0
+
+    def put_writes(self, config, writes, *args):
+        self.count += writes[0][0] == "paused"
+        if (writes[0][0], self.count) != ("paused", self.lost):
+            super().put_writes(config, writes, *args)
+
+
+class Curious(Bank):
+    """Asks two questions."""
+
+    def ask(self):
+        return interrupt("which day?"), interrupt("pay?")
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("kind", ["create_agent", "recorded", "hand_built", "node"])
+def test_a_question_that_is_stored_gives_the_claim_back(kind, lost):
+    """What LangGraph stored of the task shows that its tool asks: the answer runs it."""
+    Forgets.lost = lost
+    talk = Talk(kind, saver=Forgets(), bank=Curious())
+    raised = [talk.say("pay"), talk.run(None), talk.answer("yes"), talk.answer("yes")]
+    assert (raised, talk.bank.paid) == ([None] * 4, [5])
+    assert talk.saver.count > lost
+
+
+def test_a_question_of_another_does_not_give_the_claim_back():
+    """A wrapper asks while the tool works: that shows nothing of the tool."""
+    asks: list[int] = []
+
+    @wrap_tool_call
+    def limits(request, handler):
+        return handler(request) if not asks else interrupt(f"limit {asks.pop()}?")
+
+    def build(model, tools, saver, **options):
+        agent = BARE["create_agent"](model, tools, saver, middleware=[limits])
+        return with_patching(agent, **options)
+
+    talk = Talk(build, bank=Bank(asks=False))
+    talk.saver.breaks = lambda *_: bool(talk.bank.paid)
+    assert talk.say("pay") == "LostError"
+    talk.saver.breaks, talk.saver.is_lost = lambda *_: False, False
+    UNWRITTEN.clear()  # the process has died in the tool
+    asks.append(7)
+    assert [talk.run(None), talk.answer("yes")] == [None, REFUSED]
+    assert talk.bank.paid == [5]
+
+
 # --- records that are gone, cut off, old or copied ----------------------------------------------
 
 
@@ -178,14 +235,42 @@ def record_in(saver: Any) -> Any:
 
 @pytest.mark.parametrize("table", ["checkpoints", "writes"])
 def test_a_witness_without_a_record(table):
-    """The call was begun: it is not run again, and the next message goes on."""
+    """The call was begun: it is not run again, and nothing says that it only waits."""
     talk = Talk("create_agent", saver=sqlite_saver())
     talk.say("pay")
+    [waits] = scan_threads(talk.saver)
     namespace = record_in(talk.saver).config["configurable"]["checkpoint_ns"]
     talk.saver.conn.execute(f"DELETE FROM {table} WHERE checkpoint_ns = ?", (namespace,))  # noqa: S608
     assert talk.answer("yes") == REFUSED
     assert "its record is gone" in str(talk.error)
+    [report] = scan_threads(talk.saver)
+    assert (waits.reason, "runs once and was started" in report.reason) == (None, True)
     assert (talk.bank.paid, talk.say()) == ([], None)
+    assert talk.read == UNKNOWN.format("pay", "c1")
+
+
+class Stopped(Bank):
+    """Is stopped when it has paid."""
+
+    def work(self, amount):
+        self.paid.append((amount, self.ask()))
+        raise KeyboardInterrupt
+
+
+def test_the_record_of_a_worker_that_a_function_calls():
+    """The graph above does not know what runs once in it, and reads the record."""
+    bank, boss = Stopped(), StrictModel()
+    model = StrictModel(script=[calls(("pay", {"amount": 5}))])
+    worker = with_patching(create_agent(model, [bank.tool]), once=["pay"])
+    graph = above(calling(worker), model_node(boss)).compile(checkpointer=InMemorySaver())
+    graph = with_patching(graph)
+    graph.invoke({"messages": [HumanMessage("pay")]}, THREAD)
+    [asked] = graph.get_state(THREAD).interrupts
+    with pytest.raises(KeyboardInterrupt):
+        graph.invoke(Command(resume={asked.id: "yes"}), THREAD)
+    graph.invoke({"messages": [HumanMessage("and?")]}, THREAD)
+    assert bank.paid == [(5, "yes")]
+    assert CANCELLED.format("pay", "c1") in "".join(m.text for m in boss.seen[0])
 
 
 def test_a_record_without_a_witness():
@@ -210,7 +295,7 @@ def test_a_record_of_the_version_before(word):
     result = ToolMessage("paid before", tool_call_id="c1")
     record = Record.of(Reader(talk.saver, "messages"), Address("1"), message, "c1", 0)
     row = record.row
-    talk.saver.put(row.newest.config, {**empty_checkpoint(), "id": _ID}, {}, {})
+    talk.saver.put(row.newest.config, {**empty_checkpoint(), "id": OLD_ROW}, {}, {})
     what = Claim.digest("pay", {"amount": 5})
     began = {"run": "r1", "what": what}
     talk.saver.put_writes(row.config, [("began", began)], f"{uuid.uuid5(uuid.NAMESPACE_OID, '1')}")

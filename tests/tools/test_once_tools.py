@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from functools import partialmethod
 
 import pytest
 from langchain.agents.middleware import (
@@ -126,23 +128,52 @@ def test_what_is_missing_is_an_error_before_the_tool(kind):
         del OwnSaver.keeps_first_write
 
 
-@pytest.mark.parametrize("method", ["put", "put_writes", "list"])
-@pytest.mark.parametrize("kind", ["hand_built", "create_agent", "middleware"])
-def test_a_checkpointer_that_raises_at_the_claim(kind, method, monkeypatch):
-    """Its error is raised, and the tool does not run. When it is back, the call can run."""
-    talk = Talk(kind, bank=Bank(asks=False))
-    real = getattr(talk.saver, method)
+class Faulty(InMemorySaver):
+    """Raises at one of its calls, before or after it has done it, or at each one from there on."""
 
-    def fails(config, *args):
-        result = real(config, *args)
-        if is_record(config["configurable"].get("checkpoint_ns", "")):
-            monkeypatch.setattr(talk.saver, method, real)
+    keeps_first_write = True
+    form, left = "", 0
+
+    def _raise(self, method, *args, **options):
+        self.left -= 1
+        if self.left == 0 and self.form == "after":
+            getattr(InMemorySaver, method)(self, *args, **options)
+        if (self.left == 0 and self.form) or (self.left < 0 and self.form == "outage"):
             raise LostError
-        return result
+        return getattr(InMemorySaver, method)(self, *args, **options)
 
-    monkeypatch.setattr(talk.saver, method, fails)
-    assert (talk.say("pay"), talk.bank.paid) == ("LostError", [])
-    assert (talk.run(None), talk.bank.paid, talk.read) == (None, [5], PAID)
+    put, put_writes = partialmethod(_raise, "put"), partialmethod(_raise, "put_writes")
+    get_tuple, list = partialmethod(_raise, "get_tuple"), partialmethod(_raise, "list")
+
+
+@pytest.mark.parametrize("phase", ["pause", "answer", "second"])
+@pytest.mark.parametrize("form", ["before", "after", "outage"])
+@pytest.mark.parametrize("kind", ["hand_built", "recorded", "middleware"])
+def test_a_checkpointer_that_raises(kind, form, phase, pytestconfig):
+    """At each call: the next answer runs what was approved, once, as in the graph without once."""
+
+    def played(once, place, *, asynchronous):
+        talk = Talk(kind, saver=Faulty(), once=once, asynchronous=asynchronous)
+        steps = {"pause": talk.say, "answer": lambda: talk.answer("yes")}
+        for name, step in {**steps, "second": steps["answer"], "last": steps["answer"]}.items():
+            if name == phase:
+                talk.saver.form, talk.saver.left = form, place
+            step()
+            was_reached = talk.saver.left <= 0
+            talk.saver.form = ""
+            if name == "pause" and not talk.graph.get_state(THREAD).interrupts:
+                talk.run(None)
+            if name == phase and not was_reached:
+                return None
+        return talk.bank.paid[:1] if once == [] else talk.bank.paid
+
+    for asynchronous in (False, True)[: 1 + pytestconfig.getoption("--long")]:
+        for place in itertools.count(1):
+            paid = played(["pay"], place, asynchronous=asynchronous)
+            if paid is None:
+                break
+            assert paid == played([], place, asynchronous=asynchronous) or paid == [5], place
+        assert place > 2
 
 
 @pytest.mark.parametrize(
@@ -162,7 +193,7 @@ def test_a_langgraph_that_does_not_tell_whether_the_message_is_stored(monkeypatc
     talk = Talk("create_agent", bank=Bank(asks=False))
     talk.graph.invoke({"messages": [HumanMessage("pay")]}, THREAD)
     assert talk.bank.paid == [5]
-    monkeypatch.setattr("langgraph_patch._langgraph.run._WAITS", ())
+    monkeypatch.setattr("langgraph_patch._langgraph.storage.WAITS", ())
     talk = Talk("create_agent", bank=Bank(asks=False))
     with pytest.raises(GraphError, match="does not show whether it is stored"):
         talk.graph.invoke({"messages": [HumanMessage("pay")]}, THREAD)

@@ -15,6 +15,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy, interrupt
@@ -121,6 +122,21 @@ patched_parent = with_patching(above(_clerk()).compile())
 by_middleware = _clerk(PatchToolCallsMiddleware())
 once = with_patching(_clerk(), once=["boom", "wire_money", "pay"])
 once_by_middleware = _clerk(PatchToolCallsMiddleware(once=["boom", "wire_money"]))
+
+
+class Saver(InMemorySaver):
+    """A checkpointer that nobody has read; of threads with a 0 in front it keeps the last write."""
+
+    async def aput_writes(self, config, writes, task_id, task_path=""):
+        own = config["configurable"]
+        if own["thread_id"].startswith("0000"):
+            kept = self.writes[own["thread_id"], own.get("checkpoint_ns", ""), own["checkpoint_id"]]
+            for each in [each for each in kept if each[0] == task_id]:
+                del kept[each]
+        await super().aput_writes(config, writes, task_id, task_path)
+
+
+saver = Saver()
 
 
 # --- streams --------------------------------------------------------------------------------
