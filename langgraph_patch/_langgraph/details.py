@@ -86,10 +86,10 @@ def missing(name: str, *, raises: bool = False) -> None:
     text = (
         f"LangGraph {__version__} {'seems not to' if 'before' in detail else 'does not'} have the "
         f"private detail {name!r} as langgraph-patch knows it from {table()['known']}: "
-        f"{detail['lost']}."
+        f"{detail['lost']}. Install one of these versions, or a newer langgraph-patch."
     )
     if detail["without"] == "error" and raises:
-        raise GraphError(f"{text} Install one of these versions, or a newer langgraph-patch.")
+        raise GraphError(text)
     # In one step: graphs run in several threads.
     if detail["without"] != "nothing" and next(TOLD.setdefault(text, count())) == 0:
         logger.warning("%s", text)
@@ -108,8 +108,9 @@ def unknown_names() -> list[str]:
     """The details that are names which LangGraph has not in its code, for all we know."""
     code = ""
     for name, module in [*sys.modules.items()]:
-        with suppress(OSError, TypeError):  # no file
-            code += Path(vars(module)["__file__"]).read_text() if "langgraph." in name[:10] else ""
+        if name.startswith("langgraph."):
+            with suppress(OSError, TypeError, UnicodeDecodeError):  # no source
+                code += Path(getattr(module, "__file__", None) or "").read_text("utf-8")
     return [
         f"{owner}.{name}"
         for owner in table()["details"]

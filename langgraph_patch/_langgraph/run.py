@@ -14,7 +14,6 @@ import asyncio
 import copy
 import inspect
 import sys
-import time
 import uuid
 import weakref
 from collections import deque
@@ -34,13 +33,10 @@ from langgraph.runtime import get_runtime
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.details import TOLD, check, read
 from langgraph_patch._langgraph.nodes import Nodes
-from langgraph_patch._sansio import IOGenerator, IORequest, method_request
+from langgraph_patch._sansio import IOGenerator, IORequest
 
 _NODE = "langgraph_node"
 """The metadata key with the name of the node that runs. It is absent outside of a node."""
-
-_WAITS = (0, 0.01, 0.1, 1)
-"""How many seconds are waited for a checkpoint, before each look."""
 
 _UNSEEN = {"details"}
 """What no run of this process has looked at yet."""
@@ -70,9 +66,8 @@ class Run:
             _UNSEEN.clear()
             check("config", self._own)
             check("scratchpad", *filter(None, [self._scratchpad]))
-            for name, value in vars(Run).items():
-                if isinstance(value, property):
-                    getattr(self, name)
+            for name in [name for name, each in vars(Run).items() if isinstance(each, property)]:
+                getattr(self, name)
 
     @classmethod
     def current(cls) -> Run:
@@ -410,18 +405,9 @@ class Run:
         """
         storing = getattr(self._loop, "_put_checkpoint_fut", None)  # none before the first one
         if storing is None:
-            return self._is_loaded or (yield from self._is_found())
+            return self._is_loaded or (yield from storage.is_found(self.saver, self.thread))
         yield IORequest(storing.result, lambda: asyncio.shield(storing))
         return True
-
-    def _is_found(self) -> IOGenerator[bool]:
-        """Whether the checkpointer has the current checkpoint, or has it soon."""
-        saver, thread = self.saver, self.thread
-        for wait in _WAITS if saver and "checkpoint_id" in (thread or {})["configurable"] else ():
-            yield IORequest(partial(time.sleep, wait), partial(asyncio.sleep, wait))
-            if (yield method_request(saver, "get_tuple", thread)) is not None:
-                return True
-        return False
 
     @property
     def _is_loaded(self) -> bool:

@@ -112,9 +112,8 @@ def test_what_is_missing_is_told_once(caplog):
     told = [record.getMessage() for record in caplog.records]
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 4
     assert all(text.startswith(f"LangGraph {details.__version__} does not have") for text in told)
-    assert told[1].endswith(
-        ': clients see the whole history where it is repaired (stream_mode="updates").'
-    )
+    assert "'config.__pregel_send' as langgraph-patch knows it from LangGraph 1." in told[1]
+    assert ": clients see the whole history where it is repaired (stream_mode=" in told[1]
 
 
 def test_a_healthy_langgraph(caplog):
