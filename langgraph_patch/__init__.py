@@ -17,12 +17,9 @@ if typing.TYPE_CHECKING:
         EvidenceError,
         GraphError,
         MessagesError,
-        ModelError,
         OptionError,
         PatchError,
         StartedError,
-        StoreError,
-        StreamError,
         ThreadError,
         UnfinishedError,
     )
@@ -66,8 +63,8 @@ if typing.TYPE_CHECKING:
 __all__ = [  # not PatchToolCallsMiddleware: it needs an extra, and `import *` must not fail
     "EVENT", "PLACEHOLDER_KEY", "RETRACTED_KEY", "UNFINISHED_KEY", "Change", "Checker",
     "DanglingCall", "Evidence", "EvidenceError", "Finding", "GraphError", "Lookup",
-    "MessagesError", "ModelError", "OnPatch", "OptionError", "Patch", "PatchError", "PatchNode",
-    "Placeholder", "Recover", "StartedError", "StoreError", "StreamError", "ThreadError",
+    "MessagesError", "OnPatch", "OptionError", "Patch", "PatchError", "PatchNode",
+    "Placeholder", "Recover", "StartedError", "ThreadError",
     "ThreadRepair", "ThreadReport", "Turn", "UnfinishedError", "afinal_answers", "asplit_stream",
     "final_answers", "first_chunk_checker", "full_stream_checker", "idempotency_key",
     "is_placeholder", "merge_tool_call_chunks", "message_from_stream", "open_database",
@@ -81,8 +78,8 @@ __version__ = "0.1.0"  # the version of the distribution: hatchling reads this l
 _MODULES = {
     name: module
     for module, names in {
-        "errors": "EvidenceError GraphError MessagesError ModelError OptionError PatchError "
-        "StartedError StoreError StreamError ThreadError UnfinishedError",
+        "errors": "EvidenceError GraphError MessagesError OptionError PatchError StartedError "
+        "ThreadError UnfinishedError",
         "repairing.reconcile": "Lookup",
         "repairing.entry": "PatchNode patch_node",
         "tools.idempotency": "idempotency_key",

@@ -1,16 +1,13 @@
 """The exceptions of the package.
 
     PatchError                  the base class: catch this one
-    |-- MessagesError           a value is not a list of valid messages
+    |-- MessagesError           a value is not a list, or a stream, of valid messages
     |-- OptionError             an option has an invalid value
     |-- GraphError              a graph, node name or state key cannot be patched
     |-- EvidenceError           a checkpointer failed while its records were read
-    |-- ModelError              patch_model(model) lacks an attribute of a chat model
     |-- UnfinishedError         a model does not finish its messages
     |-- StartedError            a call that runs once was started before
-    |-- StreamError             the chunks of a stream contradict each other
     `-- ThreadError             a stored thread or its database cannot be read or repaired
-        `-- StoreError          the database or the server itself failed
 
 A damaged history is not an error: `validate_messages` returns its defects and
 `patch_messages` repairs them. Each error message names the value, what was expected and what
@@ -24,8 +21,8 @@ from typing import Any
 from langgraph_patch._text import quoted
 
 __all__ = [
-    "EvidenceError", "GraphError", "MessagesError", "ModelError", "OptionError", "PatchError",
-    "StartedError", "StoreError", "StreamError", "ThreadError", "UnfinishedError",
+    "EvidenceError", "GraphError", "MessagesError", "OptionError", "PatchError", "StartedError",
+    "ThreadError", "UnfinishedError",
 ]  # fmt: skip
 
 
@@ -34,7 +31,7 @@ class PatchError(Exception):
 
 
 class MessagesError(PatchError, TypeError):
-    """A value is not a list of messages, or a message has a field of a wrong type."""
+    """A value is not a list or a stream of messages, or a message has a field of a wrong type."""
 
 
 class OptionError(PatchError, ValueError):
@@ -47,10 +44,6 @@ class GraphError(PatchError, ValueError):
 
 class EvidenceError(PatchError):
     """A checkpointer failed while it was searched for the result of a call."""
-
-
-class ModelError(PatchError, AttributeError):
-    """What `patch_model` returns was taken for a chat model."""
 
 
 class UnfinishedError(PatchError):
@@ -75,16 +68,8 @@ class StartedError(PatchError):
         self.thread_id = thread_id
 
 
-class StreamError(PatchError, ValueError):
-    """The chunks of a stream contradict each other."""
-
-
 class ThreadError(PatchError):
     """A stored thread, or the database that contains it, cannot be read or repaired."""
-
-
-class StoreError(ThreadError):
-    """The database or the server itself failed, not the reading of one thread."""
 
 
 def check_flags(**flags: object) -> None:

@@ -34,7 +34,7 @@ from langgraph_patch.asking.ask import ask
 from langgraph_patch.asking.attempts import Attempts
 from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.asking.request import Histories, Request
-from langgraph_patch.errors import ModelError, OptionError
+from langgraph_patch.errors import OptionError
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.messages import messages_or_none
 from langgraph_patch.history.placeholders import Placeholder
@@ -219,7 +219,7 @@ class PatchedModel(GeneratorRunnable):
         return self._remade("with_structured_output", *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        raise ModelError(
+        raise AttributeError(
             f"patch_model(model) has no attribute {name!r}: it is no chat model. Take it from the "
             f"model itself; if an agent asks for it, give the agent the model itself and use "
             f"with_patching(agent) or PatchToolCallsMiddleware()."

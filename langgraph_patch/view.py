@@ -336,7 +336,7 @@ def lines_table(command: str, lines: Sequence[Sequence[str]], width: int) -> Tab
         is_id = head == "THREAD" and not is_narrow  # it can be copied: the others become narrower
         table.add_column(head, no_wrap=is_id, max_width=width // 2 if is_id else None)
     for row in rows:
-        colour, name = _colour_of(row["state"]), _text(one_line(row.pop("thread")), "bold")
+        colour, name = _colour_of(row["state"]), _text(_named(row.pop("thread")), "bold")
         cells = {fact: _text(row[fact], colour if fact in _COLOURED else "") for fact in row}
         below = [cell for fact, cell in cells.items() if fact not in _NARROW and cell]
         shown = {**cells, "thread": Group(name, *below) if is_narrow else name}
@@ -372,7 +372,7 @@ def report_view(values: Values, history: Sequence[Any] = (), *, whole: bool = Fa
     for name, fact in facts.items():
         if fact:
             grid.add_row("", Text(name, "bright_black"), _text(fact))
-    name = one_line(label_of(values))
+    name = _named(label_of(values))
     title = Text.assemble("Thread ", (name, "bold"), ": ", (state, _colour_of(state)))
     parts: list[RenderableType] = [title, grid]
     if patch:
@@ -382,6 +382,11 @@ def report_view(values: Values, history: Sequence[Any] = (), *, whole: bool = Fa
         rows = [Row(index, cell) for index, cell in enumerate(cells)]
         parts += ["", _comparison(("MESSAGES",), rows, whole)]
     return Group(*parts)
+
+
+def _named(thread: str) -> str:
+    """An id as it is shown: in quotes if it begins or ends with a blank."""
+    return one_line(thread if thread == thread.strip() else repr(thread))
 
 
 def _table() -> Table:

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from rich.console import Console, Group
+from rich.console import Console
 from rich.text import Text
 
 from langgraph_patch import threads, view
@@ -149,31 +149,28 @@ def scan(options: Namespace) -> int:
         output.print_json(output.totals_of(counts, options), whole=True)
     if not output.has_histories(counts, options):
         return output.CLEAN
-    if counts.first_damaged is not None:
-        command = output.next_command(options, "show", [counts.first_damaged])
+    if "damaged" in counts.first:
+        command = output.next_command(options, "show", [counts.first["damaged"]])
         output.tell(options, "next for one thread: this shows what happened to it:", command)
     return output.exit_code(counts, options)
 
 
 def show(options: Namespace) -> int:
-    """Show each history of a thread, with its defects and the patch beside it."""
-    counts, shown = output.Counts(), list[Group]()
+    """Show each selected history, with its defects and the patch beside it."""
+    _check_selected(options)
+    counts, is_shown = output.Counts(), False
     with _open(options) as saver:
-        for report in threads.scan_threads(
-            saver, messages_key=options.messages_key, thread_ids=options.ids
-        ):
-            counts.add(report)
+        for report in _reports(saver, counts, options):
             if report.messages is None and report.status != "unreadable":
                 continue
-            values = report.to_dict()
+            values, is_shown = report.to_dict(), True
             if options.json:
                 output.print_json(values, whole=True)
+                continue
             history = _history(saver, report, options.messages_key)
-            shown.append(view.report_view(values, history, whole=options.all))
-    if output.has_histories(counts, options) and not shown:
+            output.print_view(view.report_view(values, history, whole=options.all))
+    if output.has_histories(counts, options) and not (is_shown or options.status):
         output.tell(options, "no run has written a history there yet.")
-    if not options.json:
-        output.print_view(Group(*shown))
     return output.exit_code(counts, options)
 
 
@@ -241,14 +238,15 @@ def undo(options: Namespace) -> int:
 
 
 def _check_selected(options: Namespace) -> None:
-    is_chosen = options.ids or options.thread or options.since is not None
-    by = (
-        "--thread or --since" if not hasattr(options, "status") else "--thread, --since or --status"
-    )
-    is_chosen = is_chosen or getattr(options, "status", ())
-    if is_chosen and options.all:
+    statuses = getattr(options, "status", None)
+    by = "--thread or --since" if statuses is None else "--thread, --since or --status"
+    is_chosen = options.ids or options.thread or options.since is not None or statuses
+    if options.command == "show":  # where --all is all of each message
+        if not is_chosen:
+            raise OptionError(f"name threads, or select them with {by}.")
+    elif is_chosen and options.all:
         raise OptionError(f"name or select threads, or --all: --all is without ids and {by}.")
-    if not (is_chosen or options.all):
+    elif not (is_chosen or options.all):
         raise OptionError(f"name threads, select them with {by}, or --all.")
 
 

@@ -71,10 +71,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, text, groups in (
         ("demo", "run the same agent without patching and with it; its model is scripted", ()),
-        ("scan", "report on every thread; only reads; runs none of your code but --serde, saver:",
+        ("scan", "report on every thread; only reads; of your code runs --serde, --trust, saver:",
          (_add_database, _add_key, _add_selection, _add_filters)),
-        ("show", "show one conversation with its defects, and the patch beside it",
-         (_add_database, _add_key, _add_show)),
+        ("show", "show conversations with their defects, and the patch beside each",
+         (_add_database, _add_key, _add_selection, _add_filters, _add_show)),
         ("repair", "repair threads; a dry run without --apply",
          (_add_database, _add_key, _add_selection, _add_filters, _add_write, _add_repair)),
         ("undo", "undo last repairs, where nothing was written since; a dry run without --apply",
@@ -104,6 +104,8 @@ def _add_database(add: Callable[..., Any]) -> None:
 def _add_key(add: Callable[..., Any]) -> None:
     text = "the state key of the history (default: messages)"
     add("--messages-key", default="messages", metavar="KEY", help=text)
+    text = "a class of yours in stored states, as module:Class; repeatable"
+    add("--trust", action="append", default=[], metavar="M:C", help=text)
 
 
 def _add_selection(add: Callable[..., Any]) -> None:
@@ -125,9 +127,6 @@ def _add_filters(add: Callable[..., Any]) -> None:
 
 
 def _add_show(add: Callable[..., Any]) -> None:
-    add(
-        "ids", nargs=1, metavar="THREAD", help="the id of the thread; behind -- if it begins with -"
-    )
     add("--all", action="store_true", help="show all of each message, and unchanged messages too")
 
 
@@ -146,8 +145,6 @@ def _add_repair(add: Callable[..., Any]) -> None:
     add("--min-age", type=_duration, default=timedelta(minutes=1), metavar="TIME", help=text)
     text = "do not search older checkpoints for results"
     add("--no-recover", dest="recover", action="store_false", help=text)
-    text = "a class of yours in stored states, as module:Class; repeatable"
-    add("--trust", action="append", default=[], metavar="M:C", help=text)
 
 
 def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -156,7 +153,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     What stands behind `--` are ids, whatever they begin with.
     """
     given = [*(sys.argv[1:] if arguments is None else arguments)]
-    last = given.index("--", 2) if "--" in given[2:] and given[0] != "show" else len(given)
+    last = given.index("--", 2) if "--" in given[2:] else len(given)
     options, others = _parser().parse_known_args(given[:last])
     behind, takes_ids = given[last + 1 :], hasattr(options, "shard")
     unknown = [each for each in others if each.startswith("-")]
@@ -169,6 +166,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if takes_ids:
         options.ids += [*others, *behind]
+    options.typed = given
     return options
 
 

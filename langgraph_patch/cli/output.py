@@ -73,8 +73,8 @@ def print_threads(
 ) -> None:
     """Print each result as JSON, or a table at the end, damaged threads first.
 
-    In a pipe, the columns of the table have tabs between them. The totals and the table are
-    printed however the command ends.
+    In a pipe, the columns of the table have tabs between them. The table is printed however the
+    command ends, and the totals below it, where one looks.
     """
     lines = list[list[str]]()
     try:
@@ -87,14 +87,15 @@ def print_threads(
             values = _without_history(result, has_messages=False).to_dict()
             lines.append(view.line_of(options.command, values))
     finally:
-        if text := totals():
-            tell(options, text)
         lines.sort(key=lambda line: (line[1] == "paused", line[1] == "unreadable"))
         if lines and sys.stdout.isatty():
             print_view(view.lines_table(options.command, lines, _width()))
         elif lines:
             rows = [[*view.HEADS[options.command]], *lines]
             sys.stdout.write("".join("\t".join(map(one_line, row)) + "\n" for row in rows))
+        sys.stdout.flush()  # before the totals, if both streams are one file
+        if text := totals():
+            tell(options, text)
 
 
 def _without_history(
@@ -155,7 +156,8 @@ def _progress(options: Namespace, what: str) -> Iterator[Callable[[], object]]:
             tell(options, f"{count:,} {what} so far")
             due += _SECONDS * ((now - due) // _SECONDS + 1)  # one line, however long it was
 
-    prints = sys.stdout.isatty() and (options.json or getattr(options, "diff", False))
+    prints = options.json or getattr(options, "diff", options.command == "show")
+    prints = prints and sys.stdout.isatty()
     # Asked of the stream itself: a log is no terminal, whatever FORCE_COLOR says.
     is_terminal = sys.stderr.isatty() and not (console := Console(stderr=True)).is_dumb_terminal
     if options.quiet or prints or not is_terminal:
@@ -236,8 +238,7 @@ class Counts:
         paused_with_damage: Those that wait, with damage that the answer does not repair.
         beyond_limit: Those that are left to the next command.
         oldest_pause: For how many seconds one has waited at most.
-        first_damaged: The id of the first damaged thread.
-        first_stopped: The id of the first thread that is paused and asks nothing.
+        first: The id of the first thread of each status or outcome.
         can_undo: Whether these repairs can be undone.
     """
 
@@ -248,8 +249,7 @@ class Counts:
     paused_with_damage: int = 0
     beyond_limit: int = 0
     oldest_pause: float = 0.0
-    first_damaged: str | None = None
-    first_stopped: str | None = None
+    first: dict[str, str] = field(default_factory=dict)
     can_undo: bool = True
 
     def add(self, result: ThreadReport | ThreadRepair) -> None:
@@ -257,22 +257,19 @@ class Counts:
         report = result if isinstance(result, ThreadReport) else None
         state = result.status if isinstance(result, ThreadReport) else result.outcome
         self.states[state] += 1
+        is_asking = state == "paused" and STOPPED_RUN not in (result.reason or "")
+        is_stopped = state == "paused" and not is_asking
+        self.first.setdefault(_STOPPED if is_stopped else state, result.thread_id)
+        self.asking += is_asking
         if result.patch and state != "paused":
             signs = [(each.kind, each.cause, each.defect) for each in result.patch.changes]
             self.kinds.update({str(sign) for each in signs for sign in each if sign in _DAMAGE})
-        if state == "paused":
-            is_asking = STOPPED_RUN not in (result.reason or "")
-            self.asking += is_asking
-            if not is_asking:
-                self.first_stopped = self.first_stopped or result.thread_id
-            if report:
+        if report:
+            if state == "paused":
                 self.paused_with_damage += bool(report.defects or report.patch)
                 self.oldest_pause = max(self.oldest_pause, (is_asking and report.age) or 0)
-        if report:
             # A history that is unreadable may have the key. A thread without a run has no history.
             self.with_key += report.messages is not None or report.checkpoint_id is None
-            if state == "damaged":
-                self.first_damaged = self.first_damaged or result.thread_id
 
 
 def kinds_in_words(counts: Counts) -> str:
@@ -285,27 +282,28 @@ def kinds_in_words(counts: Counts) -> str:
 def summary(counts: Counts) -> str:
     """What a scan found; empty if it found no history.
 
-    Such as "60 of 200 histories are damaged: 41 with recoverable results, 12 unknown". The numbers
-    behind the colon are those of histories with such a change.
+    Such as "200 histories: 60 damaged, 140 healthy. Of the damaged: 41 with recoverable results, 12
+    unknown". A history counts once for each kind of change.
     """
     if not counts.with_key:
         return ""
-    damaged, stopped = counts.states["damaged"], counts.states["paused"] - counts.asking
-    are = "is" if damaged == 1 else "are"
-    parts = [f"{damaged:,} of {counts.states.total():,} histories {are} damaged"]
+    total, stopped = counts.states.total(), counts.states["paused"] - counts.asking
+    found = [f"{counts.states[each]:,} {each}" for each in STATUSES if counts.states[each]]
+    text = f"{total:,} {'history' if total == 1 else 'histories'}: {', '.join(found)}."
     if kinds := kinds_in_words(counts):
-        parts[0] += f": {kinds}"
+        text += f" Of the damaged: {kinds}"
+        is_more = counts.kinds.total() > counts.states["damaged"]
+        text += "; one history may have several of these." if is_more else "."
+    paused = []
     if counts.asking:
         age = view.age_in_words(counts.oldest_pause)
         wait = "waits" if counts.asking == 1 else "wait"
-        parts.append(f"{counts.asking:,} {wait} for a human, the oldest for {age}")
+        paused.append(f"{counts.asking:,} {wait} for a human, the oldest for {age}")
     if stopped:
-        parts.append(f"{stopped:,} stopped without an error, or at a breakpoint")
+        paused.append(f"{stopped:,} stopped without an error, or at a breakpoint")
     if counts.paused_with_damage:
-        parts.append(f"{counts.paused_with_damage:,} waiting with damage")
-    if counts.states["unreadable"]:
-        parts.append(f"{counts.states['unreadable']:,} unreadable")
-    return "; ".join(parts) + "."
+        paused.append(f"{counts.paused_with_damage:,} with damage")
+    return text + (f" Of the paused: {'; '.join(paused)}." if paused else "")
 
 
 def outcomes_in_words(counts: Counts) -> str:
@@ -328,12 +326,15 @@ def totals_of(counts: Counts, options: Namespace) -> dict[str, Any]:
     }
 
 
+_STOPPED = "paused without a question"
 _NEXT = {
     "damaged": "this plans the repair and writes nothing yet (or deploy with_patching(graph), and "
     "the next message of a thread repairs it):",
-    "paused": "answer it, or repair it with --on-pause abandon.",
+    "paused": "answer it; or, for one thread, plan to end it:",
+    _STOPPED: "continue it with invoke(None), or deploy with_patching(graph), and the next message "
+    "repairs it; or, for one thread, plan to end it:",
     "unreadable": "its line says why.",
-    "planned": "add --apply to write.",
+    "planned": "this writes it:",
     "repaired": "until a thread goes on, this takes it back (add --apply):",
     "young": "wait, or lower --min-age.",
     "moved": "repair it again.",
@@ -341,20 +342,16 @@ _NEXT = {
 }
 """The next step for each status and each outcome that leaves something to do."""
 _NEXT_OF_UNDO = {
-    "planned": "add --apply to undo.",
+    "planned": "this undoes it:",
     "refused": "its line says why; undo deletes only what repair wrote, while nothing follows it.",
 }
 _NEXT_OF_SERVER = {
     "damaged": "deploy with_patching(graph), and the next message of a thread repairs it; or name "
     "the database of the server.",
     "paused": "answer it.",
+    _STOPPED: "continue it with invoke(None), or deploy with_patching(graph), and the next message "
+    "repairs it.",
 }
-_NEXT_OF_STOPPED = (
-    "next for paused without a question: continue it with invoke(None), or deploy "
-    "with_patching(graph), and the next message repairs it"
-)
-_FOLLOWING = {"damaged": "repair", "repaired": "undo"}
-"""The command that follows a status or an outcome."""
 
 
 def has_histories(counts: Counts, options: Namespace) -> bool:
@@ -380,18 +377,9 @@ def exit_code(counts: Counts, options: Namespace) -> int:
     is_server = options.database.startswith(("http://", "https://"))
     steps = _NEXT_OF_UNDO if options.command == "undo" else _NEXT
     for state, step in (steps | _NEXT_OF_SERVER if is_server else steps).items():
-        if (state, counts.can_undo) == ("repaired", False):
-            continue
-        if counts.asking if state == "paused" else states[state]:
-            following = _FOLLOWING.get(state)
-            command = next_command(options, following) if following and not is_server else ""
+        if state in counts.first and (state, counts.can_undo) != ("repaired", False):
+            command = "" if is_server else _following(counts, options, state)
             tell(options, f"next for {state}: {step}", command)
-    if counts.first_stopped is not None:
-        command, ends = "", "."
-        if not is_server:
-            command = next_command(options, "repair", [counts.first_stopped])
-            command, ends = f"{command} --on-pause=abandon", "; or, for one thread, plan to end it:"
-        tell(options, f"{_NEXT_OF_STOPPED}{ends}", command)
     if counts.beyond_limit:
         step = "the same command repairs the next ones, once these are written"
         tell(options, f"next for beyond --limit: {step}.")
@@ -406,6 +394,17 @@ def exit_code(counts: Counts, options: Namespace) -> int:
     return DAMAGED if text else CLEAN
 
 
+def _following(counts: Counts, options: Namespace, state: str) -> str:
+    """The command that follows a status or an outcome; empty if none does."""
+    if state == "planned":
+        name, *others = options.typed
+        return _pasted(options, [name, "--apply", *others])
+    if state in ("paused", _STOPPED):
+        return f"{next_command(options, 'repair', [counts.first[state]])} --on-pause=abandon"
+    following = {"damaged": "repair", "repaired": "undo"}.get(state)
+    return next_command(options, following) if following else ""
+
+
 def next_command(options: Namespace, name: str, ids: Sequence[str] = ()) -> str:
     """A command for the same database that can be pasted.
 
@@ -416,12 +415,8 @@ def next_command(options: Namespace, name: str, ids: Sequence[str] = ()) -> str:
         name: The next command.
         ids: The ids of its threads. Default: the selection of this command.
     """
-    is_shown = (
-        options.named.startswith(("env:", "saver:"))
-        or database_name(options.named) == options.named
-    )
     ids = ids or options.ids
-    parts = [each if each == one_line(each) and each[:1] != "-" else "THREAD" for each in ids]
+    parts = ["THREAD" if each.startswith("-") else each for each in ids]
     if not ids:
         chosen = [("thread", each) for each in options.thread]
         chosen += [("since", _as_typed(options.since))] if options.since is not None else []
@@ -434,8 +429,17 @@ def next_command(options: Namespace, name: str, ids: Sequence[str] = ()) -> str:
         parts.append(f"--serde={options.serde}")
     if name != "undo" and options.messages_key != "messages":
         parts.append(f"--messages-key={options.messages_key}")
-    database = options.named if is_shown else "DB"
-    return shlex.join(["langgraph-patch", name, database, *parts])
+    if name != "undo":
+        parts += [f"--trust={each}" for each in getattr(options, "trust", ())]
+    return _pasted(options, [name, options.named, *parts])
+
+
+def _pasted(options: Namespace, parts: Iterable[str]) -> str:
+    named = options.named
+    is_shown = named.startswith(("env:", "saver:")) or database_name(named) == named
+    database = named if is_shown else "DB"
+    shown = (each if each == one_line(each) else "THREAD" for each in parts)
+    return shlex.join(["langgraph-patch", *(database if x == named else x for x in shown)])
 
 
 def _as_typed(time: timedelta) -> str:

@@ -326,12 +326,7 @@ def add_entry_check(graph: Graph, repairers: Sequence[Repairer]) -> None:
     Args:
         graph: The graph; it is changed.
         repairers: One for each history.
-
-    Raises:
-        GraphError: If it has a node of this name.
     """
-    if NAME in graph.runnables:
-        raise _name_error(graph.runnables[NAME])
     histories = {repairer.messages_key: list for repairer in repairers}
     history: type = TypedDict("HistoryView", histories)  # type: ignore[misc]  # the keys are an option
     targets, branches = graph.take_edges(START), graph.take_routers(START)
@@ -354,8 +349,11 @@ def add_entry_check(graph: Graph, repairers: Sequence[Repairer]) -> None:
         graph.put_branch(START, name, branch, path=check, ends=checked_ends)
 
 
-def _name_error(node: object) -> GraphError:
-    """The error for a node that has the name of the one that is to be added."""
+def check_name(graph: Graph) -> None:
+    """Raise a `GraphError` if a node has the name of the one that is to be added."""
+    node = graph.runnables.get(NAME)
+    if node is None:
+        return
     remedy = "give yours another name"
     if isinstance(node, RepairNode):
         remedy = (
@@ -364,7 +362,7 @@ def _name_error(node: object) -> GraphError:
         )
     if isinstance(node, PatchNode):
         remedy = "leave out your patch node and its edges, or with_patching"
-    return GraphError(
+    raise GraphError(
         f"There is a node called {NAME!r}, and with_patching adds one of this name: {remedy}."
     )
 

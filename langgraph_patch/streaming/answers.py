@@ -28,7 +28,7 @@ from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._text import short
-from langgraph_patch.errors import StreamError
+from langgraph_patch.errors import MessagesError, PatchError
 from langgraph_patch.history.placeholders import is_placeholder
 from langgraph_patch.streaming.checkers import Checker, Turn, checked_checker, full_stream_checker
 from langgraph_patch.streaming.streams import (
@@ -110,11 +110,10 @@ def final_answers(
         as they came.
 
     Raises:
-        OptionError: If `checker` cannot be called.
-        StreamError: If the stream is not that of a graph, is an async stream, shows messages of a
-            model but no item of the mode `"messages"`, or reports that the run failed (which
-            `other_modes` yields instead); or if the checker returns anything but True, False or
-            None.
+        OptionError: If `checker` cannot be called, or returns anything but True, False or None.
+        MessagesError: If the stream is not that of a graph, is an async stream, or shows messages
+            of a model but no item of the mode `"messages"`.
+        PatchError: If it reports that the run failed, which `other_modes` yields instead.
         Exception: Whatever the graph or the checker raises. Text that is held when the graph
             raises is yielded first. The graph's stream is closed in each of these cases, and if
             the caller stops early.
@@ -171,7 +170,7 @@ def afinal_answers(
 
     Raises:
         OptionError: If `checker` cannot be called.
-        StreamError: If the stream is a sync stream, or in the cases of `final_answers`.
+        PatchError: If the stream is a sync stream, or in the cases of `final_answers`.
         Exception: Whatever the graph or the checker raises. The graph's stream is closed then, and
             if the caller closes this generator early.
 
@@ -292,7 +291,7 @@ class _Answers:
         Of a stream that failed, all held text is yielded: it is what the model had written.
         """
         if self._lacks_mode and not (failed or self._has_mode):
-            raise StreamError(
+            raise MessagesError(
                 f"The mode {self._lacks_mode!r} of the stream shows messages of a model, and there "
                 f"is no item of the mode 'messages': stream with stream_mode='messages', or with a "
                 f"list of modes that contains it ('messages-tuple' for a server)."
@@ -317,14 +316,14 @@ class _Answers:
 
     def _add_other(self, mode: str, data: object, item: object) -> Iterable[Any]:
         if mode in ("messages/partial", "messages/complete"):
-            raise StreamError(
+            raise MessagesError(
                 f"The server's stream mode 'messages' repeats the whole text in each item; got "
                 f"{mode!r}. Ask for stream_mode='messages-tuple'."
             )
         if mode == "error":
             yield from self.finish(failed=True)
             if not self._other_modes:
-                raise StreamError(
+                raise PatchError(
                     f"The server reported that the run failed: {short(item, 500)}. Pass "
                     "other_modes=True to get such reports as items of the stream."
                 )

@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch._text import short
-from langgraph_patch.errors import OptionError, StreamError
+from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.fields import Block, blocks_beside, blocks_of
 from langgraph_patch.streaming.streams import apass_on, open_stream, pass_on
 
@@ -88,7 +88,7 @@ class Turn:
             chunk: A chunk of the message, or the whole message.
 
         Raises:
-            StreamError: If the checker returns anything but True, False or None.
+            OptionError: If the checker returns anything but True, False or None.
             Exception: Whatever the checker raises.
         """
         self.ended = not isinstance(chunk, AIMessageChunk) or chunk.chunk_position == "last"
@@ -102,7 +102,7 @@ class Turn:
         """Decide about an undecided message after the end of its stream.
 
         Raises:
-            StreamError: If the checker returns anything but True, False or None.
+            OptionError: If the checker returns anything but True, False or None.
             Exception: Whatever the checker raises.
         """
         self.ended = True
@@ -120,7 +120,7 @@ class Turn:
     def _decide(self) -> None:
         answer = self.checker(self)
         if not isinstance(answer, bool | None):
-            raise StreamError(
+            raise OptionError(
                 f"The checker {short(self.checker)} returned {short(answer)}. Expected True, False "
                 "or None."
             )
@@ -255,9 +255,9 @@ def split_stream(
         calls.
 
     Raises:
-        OptionError: If `checker` cannot be called.
-        StreamError: If `stream` is no stream of that kind (the message names the function for
-            it), or if the checker returns anything but True, False or None.
+        OptionError: If `checker` cannot be called, or returns anything but True, False or None.
+        MessagesError: If `stream` is no stream of that kind (the message names the function for
+            it).
         Exception: Whatever the checker raises. The stream is closed first.
 
     Examples:
@@ -308,7 +308,7 @@ async def asplit_stream(
 
     Raises:
         OptionError: If `checker` cannot be called.
-        StreamError: If `stream` is a sync stream, or in the cases of `split_stream`.
+        MessagesError: If `stream` is a sync stream, or in the cases of `split_stream`.
         Exception: Whatever the checker raises. The stream is closed first.
 
     Examples:
@@ -343,7 +343,7 @@ class _Split:
         if self._read is None:
             return (item,)
         if not isinstance(item, AIMessage):
-            raise StreamError(
+            raise MessagesError(
                 f"Expected {_EXPECTED}, got {short(item)}: pass what chat_model.stream returns. "
                 "The stream of a graph is for final_answers and afinal_answers."
             )

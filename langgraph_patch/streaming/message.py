@@ -18,7 +18,7 @@ from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_
 
 from langgraph_patch._text import short
 from langgraph_patch.asking.streamed_calls import REASON_KEYS, group_call_chunks
-from langgraph_patch.errors import StreamError
+from langgraph_patch.errors import MessagesError
 from langgraph_patch.history.calls import complete_args
 from langgraph_patch.history.fields import Block, blocks_of, digest_of
 from langgraph_patch.streaming.streams import open_stream
@@ -79,7 +79,7 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
         are empty: do not store it, since some providers refuse an empty message.
 
     Raises:
-        StreamError: If `chunks` holds anything but valid chunks of one message.
+        MessagesError: If `chunks` holds anything but valid chunks of one message.
 
     Examples:
         >>> from langchain_core.messages import AIMessageChunk
@@ -98,7 +98,7 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
         return arrived[0]
     for chunk in arrived:
         if not isinstance(chunk, AIMessageChunk):
-            raise StreamError(
+            raise MessagesError(
                 f"Expected the chunks of one message (AIMessageChunk), or one whole AIMessage and "
                 f"nothing else; got {short(chunk)}."
             )
@@ -146,7 +146,7 @@ def _merge_chunks(chunks: Sequence[AIMessageChunk]) -> AIMessageChunk:
     try:
         return add_ai_message_chunks(*chunks, last)
     except Exception as error:  # LangChain raises various types here
-        raise StreamError(
+        raise MessagesError(
             f"The chunks of the message {chunks[0].id!r} cannot be merged: {error}. "
             "Expected the chunks of one message."
         ) from error
@@ -172,7 +172,7 @@ def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChun
         A call that came without an id has none.
 
     Raises:
-        StreamError: If two chunks of a call have different types or names, or if `chunks`
+        MessagesError: If two chunks of a call have different types or names, or if `chunks`
             is anything but tool call chunks.
 
     Examples:
@@ -198,13 +198,13 @@ def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChun
 
 
 def _check(chunk: object) -> None:
-    """Raise a `StreamError` for anything but a tool call chunk."""
+    """Raise a `MessagesError` for anything but a tool call chunk."""
     if isinstance(chunk, Mapping):
         strings = (chunk.get(key) for key in ("name", "args", "id", "type"))
         index_is_valid = isinstance(chunk.get("index"), int | str | None)
         if index_is_valid and all(isinstance(string, str | None) for string in strings):
             return
-    raise StreamError(
+    raise MessagesError(
         f"{short(chunk)} is not a tool call chunk. Expected a dict with strings or None as name, "
         "args, id and type, and an integer or None as index."
     )
@@ -223,7 +223,7 @@ def _merge_one_call(chunks: Sequence[ToolCallChunk]) -> ToolCallChunk:
     for key in ("id", "type", "name"):
         values = [value for chunk in chunks if (value := chunk.get(key))]
         if other := next((value for value in values if value != values[0]), None):
-            raise StreamError(
+            raise MessagesError(
                 f"The chunks of the tool call with index {merged.get('index')!r} have different "
                 f"{key}s: {values[0]!r} and {other!r}. Expected one {key} for each call."
             )

@@ -30,7 +30,7 @@ from langchain_core.runnables import Runnable
 from langgraph.checkpoint.serde.types import INTERRUPT
 
 from langgraph_patch._text import short
-from langgraph_patch.errors import StreamError
+from langgraph_patch.errors import MessagesError
 
 _EXPECTED_ITEM = (
     "Expected what graph.stream(..., stream_mode='messages') yields, or the same with a list of "
@@ -55,7 +55,7 @@ def open_stream(stream: Any, *, expected: str, remedy: str, asynchronous: bool =
             Default: False.
 
     Raises:
-        StreamError: If `stream` is anything else.
+        MessagesError: If `stream` is anything else.
     """
     is_value = isinstance(stream, str | bytes | Mapping | BaseMessage)
     is_sync, is_async = hasattr(stream, "__iter__") and not is_value, hasattr(stream, "__aiter__")
@@ -63,11 +63,11 @@ def open_stream(stream: Any, *, expected: str, remedy: str, asynchronous: bool =
         return aiter(stream) if asynchronous else iter(stream)
     if is_sync or is_async:
         kind = "a sync stream" if is_sync else "an async stream"
-        raise StreamError(f"{short(stream)} is {kind}: {remedy}.")
+        raise MessagesError(f"{short(stream)} is {kind}: {remedy}.")
     hint = " Await the coroutine first." if isinstance(stream, Awaitable) else ""
     if isinstance(stream, Runnable):
         hint = f" Pass what its {'astream' if asynchronous else 'stream'}(...) returns."
-    raise StreamError(f"Expected {expected}, got {short(stream)}.{hint}")
+    raise MessagesError(f"Expected {expected}, got {short(stream)}.{hint}")
 
 
 # --- the items of a stream -----------------------------------------------------------------
@@ -106,7 +106,7 @@ def token_of(pair: object, item: object) -> Token:
                 return messages_from_dict([{"type": kind, "data": fields}])[0], metadata
             except (ValueError, KeyError, TypeError) as error:  # of LangChain's classes
                 problem = error
-    raise StreamError(f"{_EXPECTED_ITEM}; got {short(item)}.") from problem
+    raise MessagesError(f"{_EXPECTED_ITEM}; got {short(item)}.") from problem
 
 
 def model_messages(value: object) -> int:

@@ -111,7 +111,7 @@ BAD = {
     "scan {db} --fast": "--fast",
     "show {db} nobody": "There is no thread 'nobody'",
     "show {db} \udcff": "There is no thread",
-    "show {db} broken paused": "unrecognized arguments: paused (see langgraph-patch show --help)",
+    "show {db} --all": "name threads, or select them with --thread, --since or --status.",
     "show {db} broken --messages-key chat": "state key 'chat': select other threads, or name",
     "scan {db} --since soon": "expected a time such as 90s, 30min, 2h or 3d",
     "scan {db} --since 100000d": "expected a time such as",
@@ -123,7 +123,7 @@ BAD = {
     "repair {db}": "or --all",
     "repair {db} x --all": "or --all",
     "undo {db}": "or --all",
-    "show {db}": "required: THREAD",
+    "show {db}": "name threads, or",
     "scan": "required: DB (see",
     "repair {db} broken zzz --apply --yes": "There is no thread 'zzz'",
     f"{ALL} --messages-key chat": "none of 3 histories has a state key 'chat': select other",
@@ -224,11 +224,11 @@ def test_the_totals_of_a_scan_by_cause():
     dead = (damaged(*call), damaged(*call), failed, damaged(AIMessage("x"), result))
     pauses = [ThreadReport("1", "", "paused", messages=3, age=age) for age in (259200.0, 5.0)]
     assert found_in(*dead, damaged(*call, result), *pauses) == (
-        "5 of 7 histories are damaged: 1 failed, 2 unknown, 1 with orphaned results; 2 wait for "
-        "a human, the oldest for 3 days."
+        "7 histories: 5 damaged, 2 paused. Of the damaged: 1 failed, 2 unknown, 1 with orphaned "
+        "results. Of the paused: 2 wait for a human, the oldest for 3 days."
     )
     sub = ThreadReport("1", "sub", "unreadable")
-    assert found_in(sub, sub) == "0 of 2 histories are damaged; 2 unreadable."
+    assert found_in(sub, sub) == "2 histories: 2 unreadable."
     assert found_in() == ""
 
 
@@ -291,7 +291,10 @@ def test_a_next_command_can_be_pasted(cli, path, tmp_path, monkeypatch):
         err = cli(arguments[0], name, *arguments[1:])[2]
         return re.findall(r"langgraph-patch ((?!.*langgraph-patch ).*)$", err, re.MULTILINE)
 
-    assert following("scan") == [f"show {path} broken", f"repair {path} --all"]
+    end = f"repair {path} paused --on-pause=abandon"
+    assert following("scan") == [f"show {path} broken", f"repair {path} --all", end]
+    assert following("show", "--thread=p*", "broken", "paused") == [end]
+    assert cli(*shlex.split(end), "--min-age", 0)[0] == 1
     assert following("show", "broken") == [f"repair {path} broken"]
     assert following("scan", "broken", "paused")[1] == f"repair {path} broken paused"
     chosen = ("--thread=b*", "--since=90min", "--status=damaged")
@@ -302,7 +305,8 @@ def test_a_next_command_can_be_pasted(cli, path, tmp_path, monkeypatch):
         assert cli(*repair, "--min-age", 0)[0] == 1
     of_broken = next(n for n in (1, 2) if cli("scan", path, f"--shard={n}/2")[0])
     shard = f"--shard={of_broken}/2"
-    assert following("scan", shard) == [f"show {path} broken", f"repair {path} --all {shard}"]
+    named = [f"show {path} broken", f"repair {path} --all {shard}"]
+    assert following("scan", shard)[:2] == named
     assert following("scan", "broken", shard)[1] == f"repair {path} broken {shard}"
     assert following("scan", "--status=paused")[1] == f"repair {path} --status=damaged"
     monkeypatch.setenv("DBURL", path)
@@ -310,8 +314,10 @@ def test_a_next_command_can_be_pasted(cli, path, tmp_path, monkeypatch):
     spaced = shutil.copy(path, tmp_path / "my threads.sqlite")
     assert following("scan", name=str(spaced))[1] == f"repair '{spaced}' --all"
     with SqliteSaver.from_conn_string(str(spaced)) as saver:
-        stored("abandoned", saver=saver, thread_id="-a\x1b")
-    assert following("scan", name=str(spaced))[0] == f"show '{spaced}' THREAD"
+        for odd in ("-a\x1b", "   "):
+            stored("abandoned", saver=saver, thread_id=odd)
+    assert following("scan", name=str(spaced))[0] == f"show '{spaced}' '   '"
+    assert cli("show", spaced, "   ")[1].startswith("Thread '   ': damaged")
     options = Namespace(named="postgresql://u:Zx9secret@h/db", ids=["1"], serde=None)
     assert next_command(options, "undo") == "langgraph-patch undo DB 1"
     err = cli("repair", path, "--all", *APPLY)[2]
@@ -341,7 +347,7 @@ def test_the_exit_codes_of_a_scan(cli, path):
     assert (code, outcomes_in(out)) == (3, {"healthy": "refused", "paused": "paused"})
     code, out, err = cli("scan", path, "--serde", f"{__file__}:SERDE")
     assert (code, ids_in(out)) == (0, ["paused"])
-    assert "0 of 2 histories are damaged" in err
+    assert "2 histories: 1 paused, 1 healthy." in err
     assert "show DB THREAD" not in err
 
 
@@ -351,11 +357,11 @@ def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path):
     with SqliteSaver.from_conn_string(path) as saver:
         write(write(agent(saver, "old"), old), [calls(WIRE)], "model").run(None)
     code, _, err = cli("scan", path, "old")
-    assert (code, "1 waiting with damage" in err) == (1, True)
+    assert (code, "; 1 with damage." in err) == (1, True)
     assert cli("show", path, "old")[0] == 1
     code, out, err = cli("repair", path, "old", *APPLY)
     assert (code, outcomes_in(out)) == (1, {"old": "paused"})
-    assert "next for paused: answer it, or repair it with --on-pause abandon" in err
+    assert f"plan to end it: langgraph-patch repair {path} old --on-pause=abandon" in err
     assert cli("repair", path, "old", *APPLY, "--on-pause", "abandon")[0] == 0
 
 
@@ -371,7 +377,7 @@ def test_a_command_that_ends_early_prints_what_was_done(error, code, cli, path, 
         patch.setattr(Counts, "add", raising(Counts.add, error, "'healthy': healthy"))
         found, out, err = cli("scan", path)
     assert (found, ids_in(out)) == (code, ["broken"])
-    assert "1 of 1 histories is damaged" in err
+    assert "1 history: 1 damaged. Of" in err
     assert err.splitlines()[-1].startswith(f"langgraph-patch: {last}")
     monkeypatch.setattr(threads, "repair_thread", raising(repair_thread, error, "'paused'"))
     found, out, err = cli("repair", path, "--all", *APPLY)
@@ -427,7 +433,9 @@ def test_repair_is_a_dry_run_unless_applied(cli, path):
     expected = [["broken", "planned", "", REPAIRS], ["paused", "paused", WAITS, ""]]
     assert rows_in(out) == expected
     assert "1 healthy, 1 paused, 1 planned (nothing was written)." in err
-    assert err.endswith("next for planned: add --apply to write.\n")
+    assert err.endswith(
+        f"this writes it: langgraph-patch repair --apply {path} --all --min-age 0\n"
+    )
     how = ("repair", path, "broken", "--min-age", 0)
     out = cli(*how, "--diff")[1]
     assert "↺ [tool c1] recovered" in out

@@ -11,7 +11,7 @@ import pytest
 from langchain_core.messages import AIMessage
 
 import tomorrow
-from langgraph_patch import StreamError, final_answers
+from langgraph_patch import MessagesError, final_answers
 from langgraph_patch.cli import commands, main
 from langgraph_patch.history.findings import CAUSES, DanglingCall
 from langgraph_patch.history.texts import default_text
@@ -92,7 +92,7 @@ def test_the_page_on_streams_quotes_its_errors():
         yield
 
     page = PAGES["how-to/streams"].read_text("utf-8")
-    quoted = re.findall(r"a `StreamError`.*?: `(.*?)`", page)
+    quoted = re.findall(r"a `MessagesError`.*?: `(.*?)`", page)
     wrong = (
         [{"model": {}}],
         [("updates", {"model": {"messages": [AIMessage("Hello.")]}})],
@@ -101,7 +101,7 @@ def test_the_page_on_streams_quotes_its_errors():
     )
     raised = []
     for stream in wrong:
-        with pytest.raises(StreamError) as error:
+        with pytest.raises(MessagesError) as error:
             list(final_answers(stream))
         raised.append(str(error.value))
     for text, quote in zip(raised, quoted, strict=True):

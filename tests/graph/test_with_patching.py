@@ -11,6 +11,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
@@ -285,8 +286,10 @@ def test_a_graph_that_is_patched_already(made: Callable[..., Any]):
     assert again is patched
     graph = again if isinstance(again, CompiledStateGraph) else again.compile()
     assert with_patching(graph, **options) is graph
-    with pytest.raises(GraphError, match="patched already, with other options"):
-        with_patching(graph)
+    agent = create_agent(StrictModel(), [Desk().mail])
+    for first, second in ((graph, {}), (with_patching(agent), {"once": ["mail"]})):
+        with pytest.raises(GraphError, match="patched already, with other options"):
+            with_patching(first, **second)
     graph.invoke({"messages": [HumanMessage("hello")]})
     assert len(asked) == 1
 

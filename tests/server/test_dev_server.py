@@ -22,7 +22,7 @@ from langgraph_sdk.schema import MultitaskStrategy
 
 from kit import lines
 from langgraph_patch import validate_messages
-from langgraph_patch.errors import StreamError, ThreadError
+from langgraph_patch.errors import PatchError, ThreadError
 from langgraph_patch.streaming import afinal_answers, final_answers, full_stream_checker
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.stores.server import LangGraphServer
@@ -361,7 +361,7 @@ async def test_a_run_that_fails_on_the_server(aclient):
         answers = afinal_answers(parts_of(aclient, "failing", shape), checker=full_stream_checker)
         token, _ = await anext(answers)
         assert token.text == "So"
-        with pytest.raises((StreamError, RemoteException), match="ConnectionError"):
+        with pytest.raises((PatchError, RemoteException), match="ConnectionError"):
             await anext(answers)
 
 

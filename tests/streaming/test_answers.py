@@ -26,7 +26,7 @@ from pydantic import BaseModel
 
 from kit import StrictModel, loop, model_node, streamed
 from langgraph_patch import with_patching
-from langgraph_patch.errors import StreamError
+from langgraph_patch.errors import MessagesError, PatchError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
@@ -206,7 +206,7 @@ def test_what_is_no_message_is_a_clear_error(item):
     expected = (
         r"Expected what graph.stream\(..., stream_mode='messages'\) yields, or the same .*; got"
     )
-    with pytest.raises(StreamError, match=expected) as raised:
+    with pytest.raises(MessagesError, match=expected) as raised:
         answers([item])
     assert f"got {item!r:.50}" in str(raised.value)
     is_dict = isinstance(item, tuple) and isinstance(item[0], dict)
@@ -225,7 +225,7 @@ def test_the_report_of_a_server_that_the_run_failed(io):
     items = [part("metadata", {}), part("messages", list(text)), part("messages", RESULT), report]
     shown = io.answers(Source(items))
     assert same([next(shown)], [text])
-    with pytest.raises(StreamError, match=r"run failed: .*ValueError.*Pass other_modes=True"):
+    with pytest.raises(PatchError, match=r"run failed: .*ValueError.*Pass other_modes=True"):
         next(shown)
     every = list(io.answers(Source(items), other_modes=True))
     assert every == [items[0], text, report]
@@ -246,7 +246,7 @@ def test_a_stream_without_the_mode_messages_is_an_error(io, shape):
     patched = with_patching(graph.set_entry_point("agent").compile())
     shown = io.answers(io.stream(patched, INPUT, **LACKING[shape]), other_modes=True)
     assert next(shown)
-    with pytest.raises(StreamError, match="no item of the mode 'messages': stream with "):
+    with pytest.raises(MessagesError, match="no item of the mode 'messages': stream with "):
         list(shown)
 
 
@@ -261,7 +261,7 @@ def test_a_run_without_an_answer_is_no_error():
     ):
         assert answers(items) == []
     wrote = part("updates", {"agent": {"messages": [{"type": "ai", "content": "new"}]}})
-    with pytest.raises(StreamError, match=r"mode 'updates' .* for a server"):
+    with pytest.raises(MessagesError, match=r"mode 'updates' .* for a server"):
         answers([wrote])
 
 

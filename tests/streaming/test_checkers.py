@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 
-from langgraph_patch.errors import OptionError, StreamError
+from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.streaming import (
     Turn,
     asplit_stream,
@@ -111,14 +111,14 @@ def test_a_decision_is_final_and_frees_the_chunks():
 def test_a_checker_that_returns_anything_else_is_a_clear_error(io):
     """Also what is true or false."""
     source = Source([say("a")])
-    with pytest.raises(StreamError, match=r"The checker .* returned 0.*Expected True, False or"):
+    with pytest.raises(OptionError, match=r"The checker .* returned 0.*Expected True, False or"):
         io.split(source, checker=lambda _: 0)
     assert not source.open
 
 
 def test_the_stream_of_a_graph_and_no_checker_are_clear_errors(io):
     """The error names the function for the stream of a graph, and the checkers that there are."""
-    with pytest.raises(StreamError, match=r"got \(AIMessageChunk.*graph is for final_answers"):
+    with pytest.raises(MessagesError, match=r"got \(AIMessageChunk.*graph is for final_answers"):
         io.split(Source([(say("a"), {"langgraph_node": "model"})]))
     with pytest.raises(OptionError, match=r"checker='full': .* such as full_stream_checker"):
         io.split(Source([say("a")]), checker="full")
@@ -199,7 +199,7 @@ def test_a_value_that_is_no_stream_is_a_clear_error(io, wrong):
         (io.split, "the chunks of one turn"),
         (io.answers, "the stream of a graph"),
     ):
-        with pytest.raises(StreamError) as raised:
+        with pytest.raises(MessagesError) as raised:
             function(wrong)
         cut = repr(wrong) if len(repr(wrong)) <= 200 else f"{wrong!r:.199}…"
         assert str(raised.value) == f"Expected {expected}, got {cut}."

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 
-from langgraph_patch.errors import StreamError
+from langgraph_patch.errors import MessagesError
 from langgraph_patch.streaming import UNFINISHED_KEY, merge_tool_call_chunks, message_from_stream
 from support.streams import LAST, call, say
 from support.streams import START as BEGUN
@@ -19,7 +19,9 @@ from support.streams import START as BEGUN
 def test_what_is_no_tool_call_chunk_is_a_clear_error(wrong):
     """The value is quoted, and its form is named."""
     wrong = {"index": {}, **wrong} if isinstance(wrong, dict) else wrong
-    with pytest.raises(StreamError, match=r"is not a tool call chunk\. Expected a dict") as raised:
+    with pytest.raises(
+        MessagesError, match=r"is not a tool call chunk\. Expected a dict"
+    ) as raised:
         merge_tool_call_chunks([wrong])
     assert str(raised.value).startswith(repr(wrong)[:199])
     assert len(str(raised.value)) < 400
@@ -33,9 +35,9 @@ async def test_a_wrong_argument_is_a_clear_error(function):
         yield BEGUN
 
     for wrong in ("text", BEGUN):
-        with pytest.raises(StreamError, match=r"Expected (the|an iterable of) .*, got "):
+        with pytest.raises(MessagesError, match=r"Expected (the|an iterable of) .*, got "):
             function(wrong)
-    with pytest.raises(StreamError, match="is an async stream: collect it to a list first"):
+    with pytest.raises(MessagesError, match="is an async stream: collect it to a list first"):
         function(stream())
 
 
@@ -146,7 +148,7 @@ def test_what_is_not_streamed_and_what_is_empty():
 )
 def test_what_are_not_the_chunks_of_one_message_is_a_clear_error(chunks, problem):
     """The first value that does not fit is quoted; an error of LangChain's is the cause."""
-    with pytest.raises(StreamError, match=problem) as raised:
+    with pytest.raises(MessagesError, match=problem) as raised:
         message_from_stream(chunks)
     assert isinstance(raised.value.__cause__, TypeError) == ("merged" in problem)
 

@@ -183,13 +183,12 @@ def breaks(graph: AnyGraph, history: list[BaseMessage]) -> None:
 
 
 def raised() -> None:
-    """One root; each leaf can be caught by itself, and three are also what Python calls them."""
+    """One root; each leaf can be caught by itself, and some are also what Python calls them."""
     roots: list[type[lp.PatchError]] = [lp.EvidenceError, lp.ThreadError, lp.StartedError]
     ends: type[lp.PatchError] = lp.UnfinishedError
-    stores: type[lp.ThreadError] = lp.StoreError
-    values: list[type[ValueError]] = [lp.GraphError, lp.OptionError, lp.StreamError]
-    others: tuple[type[TypeError], type[AttributeError]] = lp.MessagesError, lp.ModelError
+    values: list[type[ValueError]] = [lp.GraphError, lp.OptionError]
+    other: type[TypeError] = lp.MessagesError
     try:
         lp.scan_threads("threads.sqlite")  # type: ignore[arg-type]
-    except (*roots, *values, *others, stores, ends) as error:
+    except (*roots, *values, other, ends) as error:
         raise lp.PatchError(str(error)) from error

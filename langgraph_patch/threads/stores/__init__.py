@@ -3,8 +3,8 @@
 `other` has the base, which knows any checkpointer and has a rule for any error. Those of SQLite and
 PostgreSQL query their tables (`tables`). What the threads of LangGraph Server do not allow,
 `server` leaves to the base. What can be opened has `open_saver(target, serde, *, write)`: a context
-manager over a checkpointer that executes nothing of what is stored, and raises a `StoreError` where
-the database fails.
+manager over a checkpointer that executes nothing of what is stored, and raises a `ThreadError`
+where the database fails.
 
 Nothing in a database is executed. By default LangGraph's serializer imports and calls whatever a
 msgpack row names, and a pickle row is code. So the serializer gets an allowlist, and pickles are
@@ -86,8 +86,7 @@ def open_database(
 
     Raises:
         ThreadError: If there is no such database, or it holds no threads, or it would run code
-            when it is read.
-        StoreError: If it fails while it is open.
+            when it is read; or if it fails while it is open.
         OptionError: If `target` is no text; if it is a PostgreSQL database, and psycopg is not
             installed; if the URL of a server holds a user or a password; or if `statement_timeout`
             is no `timedelta` above 0, or is used for another database.

@@ -19,7 +19,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._text import NO_NAME, brief, cut, database_name, may_hold_password
-from langgraph_patch.errors import OptionError, StoreError, ThreadError, chain_of
+from langgraph_patch.errors import OptionError, ThreadError, chain_of
 from langgraph_patch.threads.stores.other import Loaders
 from langgraph_patch.threads.stores.tables import (
     TableStore,
@@ -202,7 +202,7 @@ def open_saver(
             said = brief(error) if may_hold_password(first) else first
             names = {"Broken"} if conn.broken else class_names(error, "psycopg")
             advice = "".join(text for name, text in _ADVICE.items() if name in names)
-            raise StoreError(f"{_DATABASE}: {said}.{advice}") from error
+            raise ThreadError(f"{_DATABASE}: {said}.{advice}") from error
 
 
 _IS_IT = " Is it the database that LangGraph writes to?"
@@ -253,7 +253,7 @@ def _connection(uri: str, settings: str, psycopg: Any) -> Any:
     except ValueError:
         pass
     # Outside of `except`: the context of the error, and its text, may hold a password.
-    raise StoreError(
+    raise ThreadError(
         f"{_DATABASE}: {problem}. Is the server running, and are host, port, user, password and "
         f"database right? Special characters in them must be %-encoded. Name the server itself, "
         f"not a pooler before it; psql with the same URI says more."

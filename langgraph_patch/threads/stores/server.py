@@ -36,7 +36,7 @@ from langgraph_sdk.client import SyncLangGraphClient
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._text import brief, cut, short
-from langgraph_patch.errors import OptionError, StoreError, ThreadError
+from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads.stores.other import Store
 
 _PAGE = 100
@@ -56,6 +56,10 @@ READ_ONLY = (
 )
 
 
+class _ServerError(ThreadError):
+    """The server itself failed, not the reading of one thread."""
+
+
 class ServerStore(Store):
     """The threads of a LangGraph Server."""
 
@@ -65,7 +69,7 @@ class ServerStore(Store):
 
     def is_failure(self, chain: Sequence[BaseException]) -> bool | None:
         """Whether every other request would fail too."""
-        return True if any(isinstance(each, StoreError) for each in chain) else None
+        return True if any(isinstance(each, _ServerError) for each in chain) else None
 
 
 # --- opening -----------------------------------------------------------------------------
@@ -144,8 +148,7 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             options: `before`, a checkpoint, and `limit`, as usual.
 
         Raises:
-            StoreError: If the server fails.
-            ThreadError: If it cannot read this thread, or answers for another one.
+            ThreadError: If the server fails, cannot read this thread, or answers for another one.
         """
         address, before = Address.of(config or {}), options.get("before")
         end = Address.of(before).checkpoint_id if before else None
@@ -232,7 +235,7 @@ class LangGraphServer(BaseCheckpointSaver[str]):
         read: Callable[[Any], Any],
         **options: Any,
     ) -> Any:
-        """Send a request. A `StoreError` means that every other request would fail too.
+        """Send a request. A `_ServerError` means that every other request would fail too.
 
         Args:
             request: A method of the client.
@@ -240,7 +243,7 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             read: Reads what is needed of the answer, which may be any JSON value.
             options: Its other arguments.
         """
-        fails = ThreadError
+        fails: type[ThreadError] = ThreadError
         try:
             return read(request(*args, **options))
         except httpx.HTTPStatusError as error:  # every error status, as the SDK raises it
@@ -249,7 +252,7 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             said = str(error)
             text = _on_one_line(said if said.startswith(reason) else f"{reason}: {said}")
             if status in _OF_SERVER:
-                fails = StoreError
+                fails = _ServerError
                 problem = (
                     f"it refuses all requests: check its URL and LANGGRAPH_API_KEY, or try again "
                     f"later ({text})."
@@ -257,10 +260,10 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             else:
                 problem = f"it refused the request ({text})"
                 if status in _OF_OTHERS:
-                    fails = StoreError
+                    fails = _ServerError
                     problem += ": is this the URL of a LangGraph Server?"
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            fails = StoreError
+            fails = _ServerError
             problem = f"is it running, and is the URL right? ({_on_one_line(brief(error))})"
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             problem = (

@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_patch._text import quoted, short
-from langgraph_patch.errors import StoreError, ThreadError
+from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads.stores.tables import (
     TableStore,
     class_names,
@@ -112,7 +112,7 @@ def open_saver(
             _check_sqlite(conn, target, write=write)
             yield (SqliteSaver if write else ReadSaver)(conn, serde=serde)
     except sqlite3.Error as error:
-        raise StoreError(f"{target!r}: {error}. {_advice(error)}") from error
+        raise ThreadError(f"{target!r}: {error}. {_advice(error)}") from error
 
 
 def _advice(said: object) -> str:
@@ -157,7 +157,9 @@ def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
         # SQLite may read one thread of such a file, and damage another one with a write.
         for (found,) in conn.execute("PRAGMA quick_check(1)"):
             if found != "ok":
-                raise StoreError(f"{target!r} is malformed: {short(found)}. {_advice('malformed')}")
+                raise ThreadError(
+                    f"{target!r} is malformed: {short(found)}. {_advice('malformed')}"
+                )
         trigger = conn.execute(_TRIGGERS).fetchone()
         if trigger:
             raise ThreadError(

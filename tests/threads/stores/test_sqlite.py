@@ -11,7 +11,7 @@ import ormsgpack
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langgraph_patch.errors import StoreError, ThreadError
+from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads import open_database, repair_thread, scan_threads
 from langgraph_patch.threads.stores import sqlite
 from support.databases import execute, open_saver
@@ -205,7 +205,7 @@ def test_a_malformed_file_takes_no_repair(path):
     Path(path).write_bytes(content)
     assert found(path) == DAMAGED
     advice = r"is malformed: .*\.recover"
-    with pytest.raises(StoreError, match=advice), open_database(path, write=True):
+    with pytest.raises(ThreadError, match=advice), open_database(path, write=True):
         pytest.fail("it was opened")
     assert Path(path).read_bytes() == content
 
