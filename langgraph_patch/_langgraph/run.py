@@ -142,10 +142,11 @@ class Run:
     @property
     def place(self) -> Mapping[str, str]:
         """The current checkpoint of each graph from the root to this one, by its namespace."""
-        own, checkpoint = self.namespace, self._of_loop("checkpoint", dict) or {}
-        here = {own: checkpoint["id"]} if "id" in checkpoint else {}
-        found = (self._of_task("config.checkpoint_map", dict) or here).items()
-        return {ns: str(each) for ns, each in found if not ns or f"{own}|".startswith(f"{ns}|")}
+        inside, found = f"{self.namespace}|", self._of_task("config.checkpoint_map", dict)
+        if found is None and (checkpoint := self._of_loop("checkpoint", dict)):
+            found = {inside[:-1]: checkpoint["id"]}
+        places = (found or {}).items()
+        return {ns: str(each) for ns, each in places if not ns or inside.startswith(f"{ns}|")}
 
     @property
     def namespace(self) -> str:
@@ -330,8 +331,9 @@ class Run:
     @property
     def _writes(self) -> deque[tuple[str, Any]] | None:
         arguments = getattr(self._own.get("__pregel_read"), "args", ())
-        nothing = object() if self._is_task else None
-        task = next((each for each in arguments if hasattr(each, "writes")), nothing)
+        task = next((each for each in arguments if hasattr(each, "writes")), None)
+        if task is None and self._is_task:
+            task = object()  # so that what it lacks is told
         writes: deque[tuple[str, Any]] | None = read(task, "task.writes", deque)
         return writes
 
@@ -382,8 +384,10 @@ class Run:
 
     @property
     def _call(self) -> Any:
-        call = self._of_task("config.__pregel_call")
-        inside = inspect.getclosurevars(call).nonlocals.values() if inspect.isfunction(call) else ()
+        call = self._own.get("__pregel_call")
+        if not inspect.isfunction(call):
+            return call
+        inside = inspect.getclosurevars(call).nonlocals.values()
         return next((each for each in inside if isinstance(each, partial)), call)
 
     @property
