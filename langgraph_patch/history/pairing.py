@@ -232,9 +232,9 @@ def pair(
     for key, group in by_key:
         if isinstance(key, str) and len(group.calls) == 1:
             # Where an id is used again, a handoff writes its name into results of other calls.
-            own = (None, group.calls[0].label)
+            tools = (None, group.calls[0].label)
             left = [s for s in group.results if s.call_index is None]
-            group.calls[0].others = [s for s in left if times[key] == 1 or s.name in own]
+            group.calls[0].others = [s for s in left if times[key] == 1 or s.name in tools]
 
 
 def _forget_names(
