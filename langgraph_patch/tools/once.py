@@ -133,8 +133,10 @@ class Once:
         message = next(self._models(state), None)
         run = Run(config)
         made = message.tool_calls if message and (run.answers or run.new_answers) else []
-        calls = [call for each in made if (call := self.call(each, state, config, each))]
-        if message is None or not calls or len(made) == 1:
+        if message is None or len(made) <= 1:
+            return (yield request)
+        calls = yield from self._begun_or_named(made, state, config)
+        if not calls:
             return (yield request)
         starts = False
         for call in calls:
@@ -153,6 +155,20 @@ class Once:
         finally:
             yield from task.end(replace(claim, word="paused"))
         return result
+
+    def _begun_or_named(
+        self, made: Sequence[Mapping[str, Any]], state: Any, config: Any
+    ) -> IOGenerator[list[OnceCall]]:
+        """The calls of a task: those of a named tool, and those that were sent to one before."""
+        calls = []
+        for each in made:
+            call = self.call(each, state, config, each)
+            if call is None and not self.is_all:
+                with suppress(GraphError):  # it is raised if the call is sent to such a tool
+                    sent = self.call(each, state, config, {"name": self.names[0]})
+                    call = sent if sent and (yield from sent.record.read()) else None
+            calls += [call] if call else []
+        return calls
 
     def _models(self, state: Any) -> Iterator[AIMessage]:
         """The messages of models, the newest first: it makes the calls that run."""
