@@ -44,7 +44,7 @@ logger: logging.Logger = logging.getLogger("langgraph_patch")
 # --- the repair node ------------------------------------------------------------------------
 
 
-class RepairNode(GeneratorRunnable):
+class RepairNode(GeneratorRunnable[Any, Any]):
     """A graph node that repairs histories, and writes nothing if they are valid.
 
     Args:
@@ -269,7 +269,7 @@ def _lacks_result(reading: Reading) -> bool:
 # --- the entry check -------------------------------------------------------------------------
 
 
-class Router(GeneratorRunnable):
+class Router(GeneratorRunnable[Any, Any]):
     """A router that wraps another one and may lead elsewhere. It adds no run to traces.
 
     Args:

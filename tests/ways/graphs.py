@@ -22,9 +22,8 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
 from gates.world import PICTURE, REFUSALS, open_ids
-from kit import loop
+from kit import StrictModel, loop
 from langgraph_patch import patch_model, with_patching
-from langgraph_patch.testing import StrictModel
 from langgraph_patch.testing.model import RefusedError
 
 EVENTS = {
