@@ -360,9 +360,9 @@ class Tools:
 
         Args:
             wrapper_of: Takes a call, the state that it reads and its config. Returns None if it
-                runs as it is, or an object with two methods that take a request: `around` for the
-                call with all wrappers and error handlers, and `start`, which takes the call first,
-                for the tool.
+                runs as it is, or an object with methods that take a request: `around` for the call
+                with all wrappers and error handlers, `start`, which takes the call first, for the
+                tool, and `alone` for both at once.
 
         Raises:
             GraphError: If the methods of a `ToolNode` have changed.
@@ -376,16 +376,21 @@ class Tools:
             )
 
         def run(call: Mapping[str, Any], kind: str, runtime: Any) -> IOGenerator[Any]:
-            wrapper = wrapper_of(call, runtime.state, runtime.config)
-            if wrapper is None:
-                return (yield _request(node, _RUN, call, kind, runtime))
+            context = runtime.state, runtime.config
+            wrapper = wrapper_of(call, *context)
 
             def execute(request: Any, *rest: Any) -> IOGenerator[Any]:
-                own = _request(node, _EXECUTE, request, *rest)
-                return (yield from wrapper.start(request.tool_call, own))
+                made, own = request.tool_call, _request(node, _EXECUTE, request, *rest)
+                if wrapper is not None:
+                    return (yield from wrapper.start(made, own))
+                # A wrapper of the application may have put a call of another tool in its place.
+                inner = wrapper_of(made, *context)
+                return (yield own) if inner is None else (yield from inner.alone(made, own))
 
-            wrapped = _with_methods(node, _EXECUTE, execute)
-            return (yield from wrapper.around(_request(wrapped, _RUN, call, kind, runtime)))
+            if wrapper is None and not self.may_run_others:
+                return (yield _request(node, _RUN, call, kind, runtime))
+            wrapped = _request(_with_methods(node, _EXECUTE, execute), _RUN, call, kind, runtime)
+            return (yield wrapped) if wrapper is None else (yield from wrapper.around(wrapped))
 
         copied = _with_methods(node, _RUN, run)
         copied.func, copied.afunc = (MethodType(each.__func__, copied) for each in functions)

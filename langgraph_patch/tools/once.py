@@ -149,8 +149,8 @@ class Once:
 
 
 def _makes(message: AIMessage, call: Mapping[str, Any]) -> bool:
-    own = call["id"], call["name"]
-    return any((each["id"], each["name"]) == own for each in message.tool_calls)
+    # Not by its name: a human may have put a call of another tool in its place.
+    return any(each["id"] == call["id"] for each in message.tool_calls)
 
 
 class OnceCall:
@@ -291,10 +291,14 @@ class OnceCall:
     def run(self, request: ToolCallRequest, handler: Callable[..., Any]) -> IOGenerator[Any]:
         """Run the call as a `wrap_tool_call` does: what is inside of it may call the tool again."""
         inner = request.override(tool=self._only_once(request.tool)) if request.tool else request
-        call = IORequest(lambda: handler(inner), lambda: handler(inner))
+        handled = IORequest(lambda: handler(inner), lambda: handler(inner))
+        return (yield from self.alone(request.tool_call, handled))
+
+    def alone(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
+        """Run the tool, with no wrappers between the claim and its end."""
         started = IORequest(
-            lambda: run_sync(self.start(request.tool_call, call)),
-            lambda: run_async(self.start(request.tool_call, call)),
+            lambda: run_sync(self.start(call, request)),
+            lambda: run_async(self.start(call, request)),
         )
         return (yield from self.around(started))
 
