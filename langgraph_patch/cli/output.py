@@ -257,10 +257,9 @@ class Counts:
         report = result if isinstance(result, ThreadReport) else None
         state = result.status if isinstance(result, ThreadReport) else result.outcome
         self.states[state] += 1
-        is_asking = state == "paused" and STOPPED_RUN not in (result.reason or "")
-        is_stopped = state == "paused" and not is_asking
+        is_stopped = state == "paused" and STOPPED_RUN in (result.reason or "")
         self.first.setdefault(_STOPPED if is_stopped else state, result.thread_id)
-        self.asking += is_asking
+        self.asking += (is_asking := state == "paused" and not is_stopped)
         if result.patch and state != "paused":
             signs = [(each.kind, each.cause, each.defect) for each in result.patch.changes]
             self.kinds.update({str(sign) for each in signs for sign in each if sign in _DAMAGE})
@@ -282,28 +281,22 @@ def kinds_in_words(counts: Counts) -> str:
 def summary(counts: Counts) -> str:
     """What a scan found; empty if it found no history.
 
-    Such as "200 histories: 60 damaged, 140 healthy. Of the damaged: 41 with recoverable results, 12
-    unknown". A history counts once for each kind of change.
+    Such as "200 histories: 60 damaged, 140 healthy. Of the damaged, each under all its kinds: 41
+    with recoverable results, 32 unknown."
     """
     if not counts.with_key:
         return ""
-    total, stopped = counts.states.total(), counts.states["paused"] - counts.asking
+    total = counts.states.total()
     found = [f"{counts.states[each]:,} {each}" for each in STATUSES if counts.states[each]]
     text = f"{total:,} {'history' if total == 1 else 'histories'}: {', '.join(found)}."
     if kinds := kinds_in_words(counts):
-        text += f" Of the damaged: {kinds}"
-        is_more = counts.kinds.total() > counts.states["damaged"]
-        text += "; one history may have several of these." if is_more else "."
-    paused = []
+        text += f" Of the damaged, each under all its kinds: {kinds}."
     if counts.asking:
         age = view.age_in_words(counts.oldest_pause)
-        wait = "waits" if counts.asking == 1 else "wait"
-        paused.append(f"{counts.asking:,} {wait} for a human, the oldest for {age}")
-    if stopped:
-        paused.append(f"{stopped:,} stopped without an error, or at a breakpoint")
+        text += f" Waiting for a human: {counts.asking:,}, the oldest for {age}."
     if counts.paused_with_damage:
-        paused.append(f"{counts.paused_with_damage:,} with damage")
-    return text + (f" Of the paused: {'; '.join(paused)}." if paused else "")
+        text += f" Paused with damage: {counts.paused_with_damage:,}."
+    return text
 
 
 def outcomes_in_words(counts: Counts) -> str:
@@ -434,12 +427,12 @@ def next_command(options: Namespace, name: str, ids: Sequence[str] = ()) -> str:
     return _pasted(options, [name, options.named, *parts])
 
 
-def _pasted(options: Namespace, parts: Iterable[str]) -> str:
+def _pasted(options: Namespace, parts: Sequence[str]) -> str:
     named = options.named
     is_shown = named.startswith(("env:", "saver:")) or database_name(named) == named
-    database = named if is_shown else "DB"
-    shown = (each if each == one_line(each) else "THREAD" for each in parts)
-    return shlex.join(["langgraph-patch", *(database if x == named else x for x in shown)])
+    shown = {each: each if each == one_line(each) else "THREAD" for each in parts}
+    shown[named] = named if is_shown else "DB"
+    return shlex.join(["langgraph-patch", *map(shown.__getitem__, parts)])
 
 
 def _as_typed(time: timedelta) -> str:
