@@ -286,9 +286,8 @@ def summary(counts: Counts) -> str:
     """
     if not counts.with_key:
         return ""
-    total = counts.states.total()
-    found = [f"{counts.states[each]:,} {each}" for each in STATUSES if counts.states[each]]
-    text = f"{total:,} {'history' if total == 1 else 'histories'}: {', '.join(found)}."
+    noun = "history" if (total := counts.states.total()) == 1 else "histories"
+    text = f"{total:,} {noun}: {outcomes_in_words(counts)}."
     if kinds := kinds_in_words(counts):
         text += f" Of the damaged, each under all its kinds: {kinds}."
     if counts.asking:
@@ -342,8 +341,7 @@ _NEXT_OF_SERVER = {
     "damaged": "deploy with_patching(graph), and the next message of a thread repairs it; or name "
     "the database of the server.",
     "paused": "answer it.",
-    _STOPPED: "continue it with invoke(None), or deploy with_patching(graph), and the next message "
-    "repairs it.",
+    _STOPPED: _NEXT[_STOPPED].partition("; or, for one thread")[0] + ".",
 }
 
 
@@ -390,8 +388,7 @@ def exit_code(counts: Counts, options: Namespace) -> int:
 def _following(counts: Counts, options: Namespace, state: str) -> str:
     """The command that follows a status or an outcome; empty if none does."""
     if state == "planned":
-        name, *others = options.typed
-        return _pasted(options, [name, "--apply", *others])
+        return _pasted(options, [options.command, "--apply", *options.typed[1:]])
     if state in ("paused", _STOPPED):
         return f"{next_command(options, 'repair', [counts.first[state]])} --on-pause=abandon"
     following = {"damaged": "repair", "repaired": "undo"}.get(state)
@@ -420,10 +417,10 @@ def next_command(options: Namespace, name: str, ids: Sequence[str] = ()) -> str:
         parts.append("--shard={}/{}".format(*options.shard))
     if options.serde:
         parts.append(f"--serde={options.serde}")
-    if name != "undo" and options.messages_key != "messages":
-        parts.append(f"--messages-key={options.messages_key}")
     if name != "undo":
-        parts += [f"--trust={each}" for each in getattr(options, "trust", ())]
+        if options.messages_key != "messages":
+            parts.append(f"--messages-key={options.messages_key}")
+        parts += [f"--trust={each}" for each in options.trust]
     return _pasted(options, [name, options.named, *parts])
 
 

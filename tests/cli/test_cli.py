@@ -347,7 +347,7 @@ def test_the_exit_codes_of_a_scan(cli, path):
     assert (code, outcomes_in(out)) == (3, {"healthy": "refused", "paused": "paused"})
     code, out, err = cli("scan", path, "--serde", f"{__file__}:SERDE")
     assert (code, ids_in(out)) == (0, ["paused"])
-    assert "2 histories: 1 paused, 1 healthy." in err
+    assert "2 histories: 1 healthy, 1 paused." in err
     assert "show DB THREAD" not in err
 
 
