@@ -42,14 +42,13 @@ PLACES: Mapping[str, str] = {
     "branch:to:": r"\bbranch:to(?=:)",
     "join:": r"(?<=f\")join(?=:\{)",
     "resume": r"(?<=scratchpad\.)resume\b|(?<=^    )resume(?=: list)|(?<=^        )resume(?==task)",
-    "func": r"(?<=self\.)a?func\b|(?<=runnable\.)a?func\b",
-    "call_model": r"\ba?call_model\b",
+    "path": r"(?<=self\.)path(?=\.a?invoke)|(?<=^    )path(?=: Runnable)|(?<=cls\()path(?==)",
 }
 """What is replaced, where a name is neither a text nor that of an attribute."""
 
 PARAMETERS = {
     "cache_policy", "config", "defer", "ends", "error_handler", "input_schema",
-    "interrupt_before", "nodes", "operator", "output_schema", "path", "proc", "retry_policy",
+    "interrupt_before", "nodes", "operator", "output_schema", "proc", "retry_policy",
     "runnable", "state_schema", "steps", "step_timeout", "stream_eager", "stream_mode",
     "writes",
 }  # fmt: skip
@@ -102,30 +101,37 @@ def copy_of_langgraph(folder: Path, name: str) -> None:
     """Copy LangGraph, and rename a detail in it."""
     for root in sys.modules["langgraph"].__path__:
         shutil.copytree(root, folder / "langgraph", dirs_exist_ok=True)
-    for path in (folder / "langgraph").rglob("*.py") if name else ():
+    for path in (folder / "langgraph").rglob("*.py"):
         source = path.read_text()
         if (changed := renamed(source, name)) != source:
             path.write_text(changed)
 
 
 NOT_PLAYED = {
-    "afunc", "bound", "channels", "checkpoint", "checkpointer", "config", "nodes", "node",
+    "afunc", "bound", "func", "channels", "checkpoint", "checkpointer", "config", "nodes", "node",
     "SELECT_SQL", "_load_checkpoint_tuple",
 }  # fmt: skip
-"""Names that public objects have too; `afunc` goes with `func`; two need a server."""
+"""Names that public objects have too, and two that need a server."""
 
 
 # --- the table -------------------------------------------------------------------------------
 
 
-def played(name: str, names: Sequence[str] = ()) -> dict[str, Any]:
-    """What the scenes are with a detail renamed, played in a process of its own."""
+def played(name: str, names: Sequence[str] = (), *, python: str = sys.executable) -> dict[str, Any]:
+    """What the scenes are with a detail renamed, played in a process of its own.
+
+    Args:
+        name: The detail; with `""` LangGraph is what is installed for `python`.
+        names: The scenes. Default: all.
+        python: The interpreter.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        copy_of_langgraph(Path(folder), name)
+        if name:
+            copy_of_langgraph(Path(folder), name)
         paths = os.pathsep.join([folder, str(SCENES.parent.parent)])
         try:
             run = subprocess.run(  # noqa: S603 - our own script
-                [sys.executable, str(SCENES), *names],
+                [python, str(SCENES), *names],
                 env={**os.environ, "PYTHONPATH": paths},
                 capture_output=True,
                 check=False,
@@ -168,12 +174,36 @@ def row(name: str, found: Mapping[str, Any], result: Mapping[str, str]) -> str:
     return f"| `{name}` | {'; '.join([*cells, *told])} |\n"
 
 
+WITHOUT = {
+    "error": "an error when a graph is wrapped",
+    "warning": "a WARNING",
+    "nothing": "nothing: versions lack it, or there is another way",
+}
+
+
+def detail_table() -> str:
+    """The details with what is lost without them, as the page for who decides has it."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for owner, details in table()["details"].items():
+        for name, detail in details.items():
+            instead = f" Instead: {detail['instead']}." if "instead" in detail else ""
+            key = (detail["lost"] + "." + instead, WITHOUT[detail["without"]])
+            rows.setdefault(key, []).append(f"`{owner}.{name}`")
+    head = ["| detail | without it | what is said |", "|---|---|---|"]
+    lines = [f"| {', '.join(each)} | {lost} | {said} |" for (lost, said), each in rows.items()]
+    return "\n".join([*head, *lines]) + "\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("details", nargs="*")
     parser.add_argument("--told", action="store_true", help="print WARNINGs, errors and outcomes")
+    parser.add_argument("--table", action="store_true", help="print what the details are, only")
     options = parser.parse_args(arguments)
+    if options.table:
+        sys.stdout.write(detail_table())
+        return 0
     usual, is_wrong = played(""), False
     sys.stdout.write(f"| renamed in {INSTALLED} | {len(usual) - 1} scenes |\n|---|---|\n")
     for name in ["", *(options.details or names())]:

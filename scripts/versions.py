@@ -6,7 +6,8 @@
 
 Other options are those of pytest. The exit code is 1 if a test fails. Tests that need a newer
 version are left out and counted (`tests/support/versions.py`). The tests of PostgreSQL, LangGraph
-Server and the ledger are not part of the core.
+Server and the ledger are not part of the core. The last column has the scenes of `tomorrow.py` that
+are not as in the environment of this script.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+import tomorrow
 
 ROOT = Path(__file__).parent.parent
 CORE = (
     "tests/history",
     "tests/test_middleware.py",
     "tests/ways",
+    "tests/graph/test_details.py",
     "tests/graph/test_wrapping.py",
     "tests/graph/test_with_patching.py",
     "tests/tools/test_record.py",
@@ -150,7 +155,14 @@ def run_core(python: Path, options: Sequence[str]) -> tuple[bool, str]:
     return run.returncode == 0, "".join(printed)
 
 
-def row(python: Path, output: str) -> str:
+def other_scenes(python: Path, usual: Mapping[str, Any]) -> str:
+    """The scenes of `tomorrow.py` that are not as usual, and how many were played."""
+    found = tomorrow.played("", python=str(python))
+    others = [name for name in usual if name != "told" and found.get(name) != usual[name]]
+    return f"{', '.join(others) or 'none'} of {len(usual) - 1}"
+
+
+def row(python: Path, output: str, scenes: str) -> str:
     """One row of the table."""
     installed = f"from importlib.metadata import version\nprint(*map(version, {COLUMNS}))"
     end = output.rpartition("\n\n")[2] or output
@@ -161,7 +173,7 @@ def row(python: Path, output: str) -> str:
     left_out = re.findall(r"left out: (\d+) \((.*)\)", output)
     reasons = "; ".join(f"{count} {reason}" for count, reason in left_out) or "0"
     versions = output_of(python, "-c", installed).split()
-    return f"| {' | '.join([*versions, str(passed), str(failed + errors), reasons])} |"
+    return f"| {' | '.join([*versions, str(passed), str(failed + errors), reasons, scenes])} |"
 
 
 def main() -> int:
@@ -170,15 +182,15 @@ def main() -> int:
     parser.add_argument("sets", nargs="*", choices=[[], *SETS], metavar="SET")
     parser.add_argument("--environments", type=Path, help="where the environments are kept")
     known, options = parser.parse_known_args()
-    all_passed, rows = True, []
+    all_passed, rows, usual = True, [], tomorrow.played("")
     for name in known.sets or SETS:
         with tempfile.TemporaryDirectory() as folder:
             python = environment(name, (known.environments or Path(folder)) / name)
             sys.stderr.write(output_of(python, "-m", "pip", "check"))
             passed, output = run_core(python, options)
             all_passed = all_passed and passed
-            rows.append(row(python, output))
-    head = [*COLUMNS, "passed", "failed", "left out"]
+            rows.append(row(python, output, other_scenes(python, usual)))
+    head = [*COLUMNS, "passed", "failed", "left out", "other scenes"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0 if all_passed else 1

@@ -56,6 +56,7 @@ class Graph:
         """
         check("StateGraph", self.builder)
         check("node", *self.builder.nodes.values())
+        check("defaults", *filter(None, [getattr(self.builder, "_node_defaults", None)]))
         check("edge", *(each for name in self.builder.branches.values() for each in name.values()))
 
     @property
@@ -105,7 +106,7 @@ class Graph:
     def has_cache(self, node: str) -> bool:
         """Whether the outputs of a node may come from a cache."""
         defaults = getattr(self.builder, "_node_defaults", None)
-        own = getattr(self.builder.nodes[node], "cache_policy", defaults)
+        own = getattr(self.builder.nodes[node], "cache_policy", self)
         return any(policy is not None for policy in (own, getattr(defaults, "cache_policy", None)))
 
     def handles_errors(self, node: str) -> bool:
@@ -162,8 +163,9 @@ class Graph:
             made.branches[source] = dict(branches)
         made.nodes = {node: copy.copy(spec) for node, spec in builder.nodes.items()}
         defaults = getattr(builder, "_node_defaults", None)
-        if getattr(defaults, "error_handler", None) is not None:
-            made.nodes.pop(_DEFAULT_HANDLER, None)
+        handler = getattr(defaults, "error_handler", None) and made.nodes.pop(_DEFAULT_HANDLER, 0)
+        if handler == 0 and getattr(builder, "compiled", False):
+            missing(f"node_name.{_DEFAULT_HANDLER}", raises=True)
         made.compiled = False
         return Graph(made)
 

@@ -14,7 +14,6 @@ import asyncio
 import copy
 import inspect
 import sys
-import time
 import uuid
 import weakref
 from collections import deque
@@ -31,23 +30,13 @@ from langgraph.checkpoint.serde.types import INTERRUPT, TASKS
 from langgraph.config import get_config
 from langgraph.runtime import get_runtime
 
+from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.details import TOLD, check, read
 from langgraph_patch._langgraph.nodes import Nodes
-from langgraph_patch._langgraph.storage import (
-    PUSH,
-    RETURN,
-    has_ended_tasks,
-    parent_namespace,
-    send_index,
-    triggered_node,
-)
-from langgraph_patch._sansio import IOGenerator, IORequest, method_request
+from langgraph_patch._sansio import IOGenerator, IORequest
 
 _NODE = "langgraph_node"
 """The metadata key with the name of the node that runs. It is absent outside of a node."""
-
-_WAITS = (0, 0.01, 0.1, 1)
-"""How many seconds are waited for a checkpoint, before each look."""
 
 _UNSEEN = {"details"}
 """What no run of this process has looked at yet."""
@@ -77,9 +66,8 @@ class Run:
             _UNSEEN.clear()
             check("config", self._own)
             check("scratchpad", *filter(None, [self._scratchpad]))
-            for name, value in vars(Run).items():
-                if isinstance(value, property):
-                    getattr(self, name)
+            for name in [name for name, each in vars(Run).items() if isinstance(each, property)]:
+                getattr(self, name)
 
     @classmethod
     def current(cls) -> Run:
@@ -154,10 +142,11 @@ class Run:
     @property
     def place(self) -> Mapping[str, str]:
         """The current checkpoint of each graph from the root to this one, by its namespace."""
-        own, checkpoint = self.namespace, self._of_loop("checkpoint", dict) or {}
-        here = {own: checkpoint["id"]} if "id" in checkpoint else {}
-        found = (self._of_task("config.checkpoint_map", dict) or here).items()
-        return {ns: str(each) for ns, each in found if not ns or f"{own}|".startswith(f"{ns}|")}
+        inside, found = f"{self.namespace}|", self._of_task("config.checkpoint_map", dict)
+        if found is None and (checkpoint := self._of_loop("checkpoint", dict)):
+            found = {inside[:-1]: checkpoint["id"]}
+        places = (found or {}).items()
+        return {ns: str(each) for ns, each in places if not ns or inside.startswith(f"{ns}|")}
 
     @property
     def namespace(self) -> str:
@@ -168,9 +157,9 @@ class Run:
         """
         namespace = str(self._own.get("checkpoint_ns", ""))
         path: Sequence[Any] = self._of_task("metadata.langgraph_path", (tuple, list)) or ()
-        while tuple(path[:1]) == (PUSH,) and path[-1] is True:
-            namespace, path = parent_namespace(namespace), path[1]
-        return parent_namespace(namespace)
+        while tuple(path[:1]) == (storage.PUSH,) and path[-1] is True:
+            namespace, path = storage.parent_namespace(namespace), path[1]
+        return storage.parent_namespace(namespace)
 
     # --- the state -----------------------------------------------------------------------
 
@@ -273,12 +262,7 @@ class Run:
         with suppress(TypeError):
             waiting = read(self._scratchpad, "scratchpad.get_null_resume")(consume=False)
         by_id = self._own.get("__pregel_resume_map")
-        asked = [
-            each
-            for _, channel, value in self.loaded_writes
-            if channel == INTERRUPT
-            for each in value
-        ]
+        asked = [each for _, key, value in self.loaded_writes if key == INTERRUPT for each in value]
         ids = {getattr(each, "id", None) for each in asked}
         answers = by_id.items() if isinstance(by_id, Mapping) else ()
         own = {id(answer) for answer in self.answers}  # those that the task itself has got
@@ -288,7 +272,7 @@ class Run:
     @property
     def send_index(self) -> int | None:
         """The index of the `Send` that made the task, among all of the superstep; None if none."""
-        return send_index(self._of_task("metadata.langgraph_path", (tuple, list)) or ())
+        return storage.send_index(self._of_task("metadata.langgraph_path", (tuple, list)) or ())
 
     @property
     def sends(self) -> Sequence[Any]:
@@ -305,7 +289,7 @@ class Run:
         return {
             node
             for name, channel in self.channels.items()
-            if (node := triggered_node(name)) is not None and channel.is_available()
+            if (node := storage.triggered_node(name)) is not None and channel.is_available()
         }
 
     @property
@@ -339,16 +323,17 @@ class Run:
         """
         send = self._of_task("config.__pregel_send")
         if callable(send):
-            self._drop(lambda channel, _: channel == RETURN)  # LangGraph shows the first one
-            send([(RETURN, value)])
+            self._drop(lambda channel, _: channel == storage.RETURN)  # the first one is shown
+            send([(storage.RETURN, value)])
 
     # --- what the task writes ------------------------------------------------------------
 
     @property
     def _writes(self) -> deque[tuple[str, Any]] | None:
         arguments = getattr(self._own.get("__pregel_read"), "args", ())
-        nothing = object() if self._is_task else None
-        task = next((each for each in arguments if hasattr(each, "writes")), nothing)
+        task = next((each for each in arguments if hasattr(each, "writes")), None)
+        if task is None and self._is_task:
+            task = object()  # so that what it lacks is told
         writes: deque[tuple[str, Any]] | None = read(task, "task.writes", deque)
         return writes
 
@@ -399,8 +384,10 @@ class Run:
 
     @property
     def _call(self) -> Any:
-        call = self._of_task("config.__pregel_call")
-        inside = inspect.getclosurevars(call).nonlocals.values() if inspect.isfunction(call) else ()
+        call = self._own.get("__pregel_call")
+        if not inspect.isfunction(call):
+            return call
+        inside = inspect.getclosurevars(call).nonlocals.values()
         return next((each for each in inside if isinstance(each, partial)), call)
 
     @property
@@ -422,18 +409,9 @@ class Run:
         """
         storing = getattr(self._loop, "_put_checkpoint_fut", None)  # none before the first one
         if storing is None:
-            return self._is_loaded or (yield from self._is_found())
+            return self._is_loaded or (yield from storage.is_found(self.saver, self.thread))
         yield IORequest(storing.result, lambda: asyncio.shield(storing))
         return True
-
-    def _is_found(self) -> IOGenerator[bool]:
-        """Whether the checkpointer has the current checkpoint, or has it soon."""
-        saver, thread = self.saver, self.thread
-        for wait in _WAITS if saver and "checkpoint_id" in (thread or {})["configurable"] else ():
-            yield IORequest(partial(time.sleep, wait), partial(asyncio.sleep, wait))
-            if (yield method_request(saver, "get_tuple", thread)) is not None:
-                return True
-        return False
 
     @property
     def _is_loaded(self) -> bool:
@@ -455,7 +433,7 @@ class Run:
         An input, an update of the state or a fork drops tasks with what they have written. Tasks
         that wait run beside a node that a client's `goto` starts.
         """
-        triggers = [triggered_node(channel) for _, channel, _ in self.loaded_writes]
+        triggers = [storage.triggered_node(channel) for _, channel, _ in self.loaded_writes]
         is_started_by_client = self._is_loaded and self.node in triggers
         has_dropped = self._is_edited or self.input_ended_tasks
         return self.saver is not None and (is_started_by_client or has_dropped)
@@ -476,15 +454,6 @@ class Run:
         return [*(self._of_loop("checkpoint_pending_writes", list) or ())]
 
     @property
-    def breakpoints(self) -> frozenset[str] | None:
-        """The nodes before which the run stops (`interrupt_before`); None for every node.
-
-        Set when the graph was compiled, or for this run.
-        """
-        nodes = self._of_loop("interrupt_before") or ()
-        return None if nodes == "*" else frozenset(nodes)
-
-    @property
     def nodes(self) -> Nodes:
         """The nodes of the graph; none outside of a graph."""
         return Nodes(self._of_loop("nodes", Mapping) or {}, self.namespace)
@@ -497,7 +466,7 @@ class Run:
         """
         checkpoint = self._of_loop("checkpoint", dict) or {}
         is_known = checkpoint.keys() >= _NAMES
-        return is_known and has_ended_tasks(checkpoint, is_input=self._source == "input")
+        return is_known and storage.has_ended_tasks(checkpoint, is_input=self._source == "input")
 
     @property
     def loaded_checkpoint(self) -> str | None:

@@ -8,12 +8,15 @@ LangGraph stores them in databases, so it cannot change them without breaking ol
 
 from __future__ import annotations
 
+import asyncio
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from langchain_core.runnables import RunnableConfig
 from langgraph import channels, types
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import TASKS
@@ -22,6 +25,7 @@ from langgraph.types import Interrupt
 
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.details import read
+from langgraph_patch._sansio import IOGenerator, IORequest, method_request
 
 # --- channels -----------------------------------------------------------------------------
 
@@ -188,6 +192,20 @@ _DELTA_CHANNEL: Any = getattr(channels, "DeltaChannel", ())
 def accepted_input(saved: CheckpointTuple) -> Any:
     """The input of a run that is stored and not yet applied to the state; None if there is none."""
     return saved.checkpoint["channel_values"].get(START)
+
+
+def is_found(saver: Any, thread: RunnableConfig | None) -> IOGenerator[bool]:
+    """Whether a checkpointer has the checkpoint that a config names, or has it soon."""
+    is_named = saver and thread and "checkpoint_id" in thread["configurable"]
+    for wait in WAITS if is_named else ():
+        yield IORequest(partial(time.sleep, wait), partial(asyncio.sleep, wait))
+        if (yield method_request(saver, "get_tuple", thread)) is not None:
+            return True
+    return False
+
+
+WAITS = (0, 0.01, 0.1, 1)
+"""How many seconds are waited for a checkpoint, before each look."""
 
 
 def has_ended_tasks(checkpoint: Mapping[str, Any], *, is_input: bool) -> bool:

@@ -29,7 +29,6 @@ from typing import TypeVar
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
-from langgraph.types import Send
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.nodes import NO_NODES, Nodes
@@ -166,18 +165,9 @@ def _only_call(facts: Facts) -> JudgedCall | None:
     return replace(facts.replayed, finding=ending, ended=task) if task else None
 
 
-def _breakpoint(facts: Facts) -> JudgedCall | None:
-    """Nothing was recorded, and the graph is set to pause before the node that was next.
-
-    A run that was resumed there and killed looks the same.
-    """
-    finding = Finding(detail="breakpoint") if facts.steps.is_at_breakpoint else None
-    return replace(facts.judged, finding=finding) if finding else None
-
-
 ROWS: tuple[Callable[[Facts], JudgedCall | None], ...] = (
     *(_result, _record, _own_task, _elsewhere),
-    *(_incomplete, _hook, _only_call, _breakpoint),
+    *(_incomplete, _hook, _only_call),
 )
 """What decides about a call: the first row that answers. A call without one is `unknown`."""
 
@@ -192,12 +182,10 @@ class Steps:
     Attributes:
         window: The window of the message.
         nodes: The nodes of the running graph; none are known of a thread that is only stored.
-        breakpoints: The nodes before which the graph is set to pause; None for every node.
     """
 
     window: Window
     nodes: Nodes = NO_NODES
-    breakpoints: frozenset[str] | None = frozenset()
 
     def replay(self) -> dict[tuple[int, int], JudgedCall]:
         """What they recorded about the calls: results, and the tasks of each."""
@@ -297,21 +285,6 @@ class Steps:
         *before, last = self.pending
         is_refused = any(task.errors and task.written_to(RESUME) for task in last.tasks)
         return is_refused and not last.was_applied and all(step.was_applied for step in before)
-
-    @cached_property
-    def is_at_breakpoint(self) -> bool:
-        """Whether the run stopped before nodes at which the graph is set to pause, for all we know.
-
-        Nothing was recorded there. A run that was resumed and killed in a tool looks the same.
-        """
-        if not self.pending:
-            return False
-        *before, last = self.pending
-        if last.is_goto or last.was_applied or any(task.writes for task in last.writers):
-            return False
-        nodes = {*last.nodes, *(send.node for send in last.sends if isinstance(send, Send))}
-        is_set = self.breakpoints is None or nodes <= self.breakpoints
-        return is_set and all(self._is_passed(step) and step.was_applied for step in before)
 
     @cached_property
     def did_not_run(self) -> bool:

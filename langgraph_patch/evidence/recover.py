@@ -21,8 +21,7 @@ What is not certain is `unknown`.
 
 - A waiting call was resumed *by interrupt id* (with durability "exit": resumed at all), and that
   run was cancelled, killed, or still runs: the record shows a call that waits.
-- `interrupt_before` leaves no trace, so a call that it stopped is `unknown`. If the graph still has
-  the breakpoint, the text says so.
+- `interrupt_before` leaves no trace, so a call that it stopped is `unknown`.
 - With durability "exit", a killed run records nothing.
 - A fork has the pending writes of the checkpoint that it begins at in common with the branch that
   was left. What they record about a call may have happened there.
@@ -105,7 +104,6 @@ def recover_evidence(
     *,
     messages_key: str = "messages",
     required: bool = False,
-    breakpoints: frozenset[str] | None = frozenset(),
     nodes: Nodes = NO_NODES,
     searched_at: Mapping[tuple[int, int], str] = _NOTHING,
     is_over: bool = False,
@@ -126,8 +124,6 @@ def recover_evidence(
         required: Whether to raise if the checkpointer raises. Default: False, the logger
             `langgraph_patch` reports it once with level WARNING, and only results that were
             found before are returned.
-        breakpoints: The nodes before which the graph is set to pause; None for every node.
-            Default: none.
         nodes: The nodes of the running graph. Default: none are known.
         searched_at: The keys of calls that an earlier turn has searched for, each with the
             checkpoint at which it did (`""` for the current one). For every other call that stays
@@ -171,7 +167,7 @@ def recover_evidence(
     address = Address.of(config)
     began, waited = time.monotonic(), 0.0
     while True:
-        reader = Reader(saver, messages_key, required, breakpoints, nodes, seen)
+        reader = Reader(saver, messages_key, required, nodes, seen)
         recorded = yield from read_claims(reader, address, messages, calls, once)
         newest, judged_calls = yield from _search(
             reader, address, windows_of(messages, calls, searched_at), recorded
@@ -269,7 +265,7 @@ def _facts_of(
     reader: Reader, window: Window, recorded: _Records, visited: frozenset[str]
 ) -> IOGenerator[list[Facts]]:
     """What is known of the calls of a message. Other graphs are read where a row needs them."""
-    steps = Steps(window, reader.nodes, reader.breakpoints)
+    steps = Steps(window, reader.nodes)
     replayed = steps.replay()
     rest = {k: v for k, v in replayed.items() if v.result is None and v.ended is None}
     elsewhere: _JudgedCalls = {}

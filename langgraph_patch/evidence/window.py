@@ -52,7 +52,6 @@ class Reader:
         saver: The checkpointer.
         messages_key: The state key of the history.
         required: Whether to raise if the checkpointer raises. Otherwise the search ends there.
-        breakpoints: The nodes before which the graph is set to pause; None for every node.
         nodes: The nodes of the running graph; none are known of a thread that is only stored.
         seen: A checkpoint that was read a moment ago: it is not read again, once. Default: none.
         budget: How many more messages the search may load.
@@ -62,7 +61,6 @@ class Reader:
     saver: BaseCheckpointSaver[Any]
     messages_key: str
     required: bool = False
-    breakpoints: frozenset[str] | None = frozenset()
     nodes: Nodes = NO_NODES
     seen: CheckpointTuple | None = None
     budget: int = _BUDGET

@@ -105,8 +105,7 @@ class DanglingCall:
             - of `malformed`: `"stopped"`, this package kept the call from running; `"tools_ran"`,
               tools may have run with what there was of the arguments; `"no_name"`, the call names
               no tool;
-            - of `unknown`: `"breakpoint"`, the graph is set to pause there (`interrupt_before`);
-              `"started"`, the tool runs each call once, and this one was started.
+            - of `unknown`: `"started"`, the tool runs each call once, and this one was started.
         inner: Short texts about recorded results of calls inside this call (of a subagent),
             the newest first.
 

@@ -186,11 +186,11 @@ class PatchNode(RepairNode):
             EvidenceError: If the checkpointer raises an error and `recover="required"`.
         """
         run = Run(config)
-        if not run.is_alone:
+        if len(run.started_nodes) + len(run.sends) > 1:
             raise GraphError(
                 f"The patch node in {run.node!r} runs beside another node: add it as a node of its "
                 f"own that runs alone, before the model. In a function use patch_messages or "
-                f"patch_model. {run.lacks}"
+                f"patch_model."
             )
         key, channels = self._messages_key, run.channels
         if channels and key not in channels:

@@ -155,8 +155,10 @@ class Repairer:
             damage = read_if_damaged(
                 messages, known=known, leaves_open=self.leaves_open, look_again=look_again
             )
-            # START's reading is for its node. What is valid is for all nodes.
-            kept |= {self: damage} if damage else {self.messages_key: settled(messages)}
+            if damage is None:
+                kept[self.messages_key] = settled(messages)
+            elif look_again:  # by START, whose node repairs it
+                kept[self] = damage
         return damage
 
     # --- repair --------------------------------------------------------------------------
@@ -234,7 +236,6 @@ class Repairer:
                 searched_at=reading.looked_for_again,
                 once=None if is_over else self.once,  # the worker's own names are not known
                 is_over=is_over,
-                breakpoints=frozenset() if is_over else run.breakpoints,
                 nodes=run.nodes,
                 seen=run.kept_by_graph.pop(Reader, None),
             )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import AIMessage
 
+import tomorrow
 from langgraph_patch import MessagesError, final_answers
 from langgraph_patch.cli import commands, main
 from langgraph_patch.history.findings import CAUSES, DanglingCall
@@ -28,7 +29,7 @@ FORMS = (
     *(("failed", None), ("failed", "timeout"), ("awaiting_input", None), ("not_started", None)),
     *(("awaiting_input", "paused"), ("not_started", "approval"), ("cancelled", None)),
     *(("malformed", detail) for detail in (None, "stopped", "tools_ran", "no_name")),
-    *(("unknown", detail) for detail in (None, "breakpoint", "started")),
+    *(("unknown", detail) for detail in (None, "started")),
 )
 """Each form of a placeholder: its cause and its detail."""
 
@@ -75,7 +76,10 @@ def test_the_readme_runs_without_a_key(capsys):
 
 def test_the_pages_are_short():
     """Who decides reads the limits first; the reference is looked up, the others are read."""
-    words = {name: len(page.read_text("utf-8").split()) for name, page in PAGES.items()}
+    texts = {name: page.read_text("utf-8") for name, page in PAGES.items()}
+    table = tomorrow.detail_table()  # `python scripts/tomorrow.py --table` prints it
+    assert texts["decide"].endswith(f"\n\n{table}")
+    words = {name: len(text.removesuffix(table).split()) for name, text in texts.items()}
     assert words["limits"] <= 1500
     assert sum(count for name, count in words.items() if "reference/" in name) <= 10_000
     assert sum(words.values()) <= 31_500

@@ -5,15 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from langchain.agents.middleware import PIIMiddleware
 from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
 
-from kit import Agent, Counting, calls, model_node
-from langgraph_patch import with_patching
-from support.placeholder_texts import BREAKPOINT, UNKNOWN, WAITED
+from kit import Agent, Counting, calls
+from support.placeholder_texts import UNKNOWN, WAITED
 from support.supersteps import ASKS, Thread, made, news, sent
 
 NOTHING = {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2")}
@@ -145,23 +141,3 @@ def test_the_wait_for_what_is_never_stored(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(time, "monotonic", lambda: looks.append(0.3) or sum(looks))
     assert thread.found() == "unknown"
     assert waits == [pytest.approx(0.003), pytest.approx(0.3)]  # a look takes time, too
-
-
-@pytest.mark.parametrize("node", ["check", "post_model_hook", "PIIMiddleware[email].after_model"])
-def test_a_node_before_the_breakpoint(node: str):
-    """A node of your own may have run the call itself, whatever its name; LangChain's hook not."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        builder = StateGraph(MessagesState).add_node("agent", model_node(model))
-        is_own = not node.startswith("PII")
-        builder.add_node(node, (lambda _: {}) if is_own else PIIMiddleware("email").after_model)
-        builder.add_node("tools", ToolNode(tools))
-        builder.add_edge(START, "agent").add_edge("agent", node).add_edge("tools", "agent")
-        builder.add_conditional_edges(node, tools_condition)
-        return with_patching(builder.compile(checkpointer=saver, interrupt_before=["tools"]))
-
-    agent = Agent(build, calls(WIRE))
-    agent.say("book it")
-    agent.say("never mind")
-    text = BREAKPOINT if node.startswith("PII") else UNKNOWN
-    assert agent.results == {"c1": text.format("wire", "c1")}

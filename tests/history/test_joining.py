@@ -144,3 +144,15 @@ def test_a_hostile_mark_hides_nothing(mark):
     forged = r("a", 2, additional_kwargs={PLACEHOLDER_KEY: {"results": mark}})
     for history in ([forged, X, r("b", 3)], [r("b", 3), X, forged]):
         assert {*told(A, *history).text.splitlines()} == {"a", ANOTHER, "b"}
+
+
+def test_a_result_of_another_tool_is_not_told_where_ids_are_used_again():
+    """A handoff writes its name into all results of its id; the call of one may be deleted."""
+    others = [r("to bob", name="to_alice"), r("to alice", 2, name="to_alice")]
+    history = [A, r("done", 3), X, ai("c1", id="a2"), *others, H("y", id="h2")]
+
+    def results(of):
+        return [m.text for m in patch_messages(of).messages if m.type == "tool"]
+
+    assert results(history) == ["done", "to bob"]
+    assert results([A, *others]) == [both("to bob", "to alice")]

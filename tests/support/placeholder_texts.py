@@ -25,10 +25,6 @@ MALFORMED = (
 )
 STOPPED = "Tool call {} with id {} was not run: its arguments are not a complete JSON object."
 INCOMPLETE = "Tool call {} with id {} has incomplete arguments; no result is known."
-BREAKPOINT = (
-    "Tool call {} with id {}: the graph is set to pause before this tool; no start and no result "
-    "are recorded; it may or may not have run."
-)
 STARTED = (
     "Tool call {} with id {} is recorded as started; no result is recorded; "
     "it may or may not have taken effect."

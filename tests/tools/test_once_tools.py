@@ -193,7 +193,7 @@ def test_a_langgraph_that_does_not_tell_whether_the_message_is_stored(monkeypatc
     talk = Talk("create_agent", bank=Bank(asks=False))
     talk.graph.invoke({"messages": [HumanMessage("pay")]}, THREAD)
     assert talk.bank.paid == [5]
-    monkeypatch.setattr("langgraph_patch._langgraph.run._WAITS", ())
+    monkeypatch.setattr("langgraph_patch._langgraph.storage.WAITS", ())
     talk = Talk("create_agent", bank=Bank(asks=False))
     with pytest.raises(GraphError, match="does not show whether it is stored"):
         talk.graph.invoke({"messages": [HumanMessage("pay")]}, THREAD)
