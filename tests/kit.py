@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import dropwhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,10 +61,7 @@ def refuses(messages: list[BaseMessage]) -> None:
     try:
         testing.check_request(messages)
     except testing.RefusedError as error:
-        later = [*dropwhile(lambda each: not getattr(each, "invalid_tool_calls", ()), messages)]
-        is_end = all(isinstance(each, ToolMessage) for each in later[1:])
-        is_late = str(error).endswith(("have no result", "or tool_calls"))
-        is_late = is_late or ("malformed" in str(error) and is_end)
+        is_late = str(error).endswith(("have no result", "or tool_calls", "arguments"))
         error.status_code = 400 if is_late else None
         raise
 

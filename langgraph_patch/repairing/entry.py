@@ -349,11 +349,8 @@ def add_entry_check(graph: Graph, repairers: Sequence[Repairer]) -> None:
         graph.put_branch(START, name, branch, path=check, ends=checked_ends)
 
 
-def check_name(graph: Graph) -> None:
-    """Raise a `GraphError` if a node has the name of the one that is to be added."""
-    node = graph.runnables.get(NAME)
-    if node is None:
-        return
+def name_error(node: object) -> GraphError:
+    """The error for a node that has the name of the one that is to be added."""
     remedy = "give yours another name"
     if isinstance(node, RepairNode):
         remedy = (
@@ -362,7 +359,7 @@ def check_name(graph: Graph) -> None:
         )
     if isinstance(node, PatchNode):
         remedy = "leave out your patch node and its edges, or with_patching"
-    raise GraphError(
+    return GraphError(
         f"There is a node called {NAME!r}, and with_patching adds one of this name: {remedy}."
     )
 

@@ -36,9 +36,7 @@ def printed(page):
     seen = set()
 
     def once(found):
-        is_new = found[0] not in seen
-        seen.add(found[0])
-        return found[0] if is_new else ""
+        return "" if found[0] in seen else seen.add(found[0]) or found[0]
 
     def section(found):
         text = help_text(found[1])
@@ -53,9 +51,9 @@ def test_the_page_shows_the_help_of_each_command():
     """What a reader finds on the page is what the program prints; line breaks are Python's."""
     page = PAGE.read_text("utf-8")
     assert printed(page).split() == page.split()
-    shown = {*page.split()}
-    for command in ("scan", "show", "repair", "undo"):
-        assert {*help_text(command).split()} <= shown
+    assert {*" ".join(map(help_text, ("scan", "show", "repair", "undo"))).split()} <= {
+        *page.split()
+    }
     listed = re.findall(r"^    (\w+)  ", help_text("langgraph-patch"), re.MULTILINE)
     assert len(listed) == 5
     assert [name for name, _ in _SECTION.findall(page)] == ["langgraph-patch", *listed]
