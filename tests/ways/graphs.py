@@ -58,6 +58,7 @@ class World:
         number: How many messages were sent.
         replies: How many the model has answered.
         is_disturbed: Whether something else than an answer came while tasks were not finished.
+        is_edited: Whether an edit came so: LangGraph plans tasks anew, and they run again.
         state: The stored state behind the newest event.
         beside: The number of the reply of a model that runs beside tools, else 0: a tool that fails
             waits for it, since LangGraph drops what is still running then.
@@ -70,6 +71,7 @@ class World:
     number: int = 0
     replies: int = 0
     is_disturbed: bool = False
+    is_edited: bool = False
     state: Any = None
     beside: int = 0
     thread: InMemorySaver = field(default_factory=InMemorySaver)
@@ -344,6 +346,7 @@ class Graph:
         world.beside = 0
         if letter not in "yni":
             world.is_disturbed |= bool(world.state.next)
+            world.is_edited |= letter == "e" and bool(world.state.next)
         match letter:
             case "m" | "r" | "p":
                 world.refuses += letter.strip("m")
