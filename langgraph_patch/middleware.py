@@ -240,10 +240,11 @@ class _RunsOnce(PatchToolCallsMiddleware):
         for names in self._to_check:  # at the first call
             warn_of_unknown("once", names, [tool.name for tool in getattr(runtime, "tools", ())])
         own = Once(tuple(once), self._repairer.messages_key)
-        call = own.call(request.tool_call, request.state, runtime.config)
+        sent = request.tool_call
+        call = own.call(own.made(sent, request.state), request.state, runtime.config, sent)
         if call is None:
             return (yield IORequest(lambda: handler(request), lambda: handler(request)))
-        return (yield from call.run(request, handler))
+        return (yield from call.wrap(request, handler))
 
 
 @dataclass(slots=True)

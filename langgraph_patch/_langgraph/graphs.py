@@ -32,7 +32,7 @@ from langgraph_patch._sansio import (
     run_async,
     run_sync,
 )
-from langgraph_patch.errors import GraphError
+from langgraph_patch.errors import GraphError, StartedError
 
 _DEFAULT_HANDLER = "__default_error_handler__"
 """The node that `compile()` creates from a default error handler, each time."""
@@ -359,10 +359,11 @@ class Tools:
         A `wrap_tool_call` would be in one place only, and would change which errors it handles.
 
         Args:
-            wrapper_of: Takes a call, the state that it reads and its config. Returns None if it
-                runs as it is, or an object with methods that take a request: `around` for the call
-                with all wrappers and error handlers, `start`, which takes the call first, for the
-                tool, and `alone` for both at once.
+            wrapper_of: Takes a call, the state that it reads, its config, and the call as it runs.
+                Returns None if it runs as it is, or an object with two methods that take a
+                request: `around` for the call with all wrappers and error handlers, and `start`,
+                which takes the call first, for the tool. A third one, `run`, is both around the
+                tool: a wrapper of the application has sent a call to another tool.
 
         Raises:
             GraphError: If the methods of a `ToolNode` have changed.
@@ -376,21 +377,29 @@ class Tools:
             )
 
         def run(call: Mapping[str, Any], kind: str, runtime: Any) -> IOGenerator[Any]:
-            context = runtime.state, runtime.config
-            wrapper = wrapper_of(call, *context)
-
-            def execute(request: Any, *rest: Any) -> IOGenerator[Any]:
-                made, own = request.tool_call, _request(node, _EXECUTE, request, *rest)
-                if wrapper is not None:
-                    return (yield from wrapper.start(made, own))
-                # A wrapper of the application may have put a call of another tool in its place.
-                inner = wrapper_of(made, *context)
-                return (yield own) if inner is None else (yield from inner.alone(made, own))
-
+            wrapper = wrapper_of(call, runtime.state, runtime.config, call)
             if wrapper is None and not self.may_run_others:
                 return (yield _request(node, _RUN, call, kind, runtime))
-            wrapped = _request(_with_methods(node, _EXECUTE, execute), _RUN, call, kind, runtime)
-            return (yield wrapped) if wrapper is None else (yield from wrapper.around(wrapped))
+            refused: list[Exception] = []
+
+            def execute(request: Any, *rest: Any) -> IOGenerator[Any]:
+                sent, own = request.tool_call, _request(node, _EXECUTE, request, *rest)
+                if wrapper is not None:
+                    return (yield from wrapper.start(sent, own))
+                try:
+                    inner = wrapper_of(call, runtime.state, runtime.config, sent)
+                    return (yield from inner.run(sent, own)) if inner else (yield own)
+                except (GraphError, StartedError) as error:
+                    refused.append(error)
+                    raise
+
+            request = _request(_with_methods(node, _EXECUTE, execute), _RUN, call, kind, runtime)
+            if wrapper is not None:
+                return (yield from wrapper.around(request))
+            result = yield request
+            if refused:  # whatever a wrapper made of it
+                raise refused[0]
+            return result
 
         copied = _with_methods(node, _RUN, run)
         copied.func, copied.afunc = (MethodType(each.__func__, copied) for each in functions)

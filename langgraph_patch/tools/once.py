@@ -80,18 +80,21 @@ class Once:
     messages_key: str
     is_all: bool = False
 
-    def call(self, call: Mapping[str, Any], state: Any, config: Any) -> OnceCall | None:
+    def call(
+        self, call: Mapping[str, Any], state: Any, config: Any, sent: Mapping[str, Any]
+    ) -> OnceCall | None:
         """A call that is about to run; None if it is of another tool, or is claimed further out.
 
         Args:
-            call: The call.
+            call: The call, as its message makes it.
             state: The state that the tool node reads: it has the message that makes the call.
             config: The config of the call.
+            sent: The call as it runs: a human may have sent it to another tool.
 
         Raises:
             GraphError: If it cannot be known whether the call has run before.
         """
-        if call["name"] not in self.names:
+        if sent["name"] not in self.names:
             return None
         run = Run(config)
         # A `Send` may carry a copy that has lost its calls: the graph has the messages themselves.
@@ -100,6 +103,16 @@ class Once:
         message = next((m for m in made if m and m.id), None)
         found = OnceCall(run, call, message, self)
         return None if found.record.row in _CLAIMED.get() else found
+
+    def made(self, sent: Mapping[str, Any], state: Any) -> Mapping[str, Any]:
+        """A call as its message makes it: a wrapper further out may have sent it to another tool.
+
+        In an agent the newest message of a model makes the calls that run.
+        """
+        message = next(self._models(state), None)
+        calls = message.tool_calls if message else ()
+        same = [each for each in calls if each["id"] == sent["id"]]
+        return same[0] if len(same) == 1 and same[0]["name"] != sent["name"] else sent
 
     def run_task(self, state: Any, config: Any, request: IORequest) -> IOGenerator[Any]:
         """Run a task, which may have several calls: one call must not take the answer of another.
@@ -120,8 +133,10 @@ class Once:
         message = next(self._models(state), None)
         run = Run(config)
         made = message.tool_calls if message and (run.answers or run.new_answers) else []
-        calls = [call for each in made if (call := self.call(each, state, config))]
-        if message is None or not calls or len(made) == 1:
+        if message is None or len(made) <= 1:
+            return (yield request)
+        calls = yield from self._begun_or_named(made, state, config)
+        if not calls:
             return (yield request)
         starts = False
         for call in calls:
@@ -141,6 +156,20 @@ class Once:
             yield from task.end(replace(claim, word="paused"))
         return result
 
+    def _begun_or_named(
+        self, made: Sequence[Mapping[str, Any]], state: Any, config: Any
+    ) -> IOGenerator[list[OnceCall]]:
+        """The calls of a task: those of a named tool, and those that were sent to one before."""
+        calls = []
+        for each in made:
+            call = self.call(each, state, config, each)
+            if call is None and not self.is_all:
+                with suppress(GraphError):  # it is raised if the call is sent to such a tool
+                    sent = self.call(each, state, config, {"name": self.names[0]})
+                    call = sent if sent and (yield from sent.record.read()) else None
+            calls += [call] if call else []
+        return calls
+
     def _models(self, state: Any) -> Iterator[AIMessage]:
         """The messages of models, the newest first: it makes the calls that run."""
         state = {self.messages_key: state} if isinstance(state, list) else state
@@ -149,7 +178,7 @@ class Once:
 
 
 def _makes(message: AIMessage, call: Mapping[str, Any]) -> bool:
-    # Not by its name: a human may have put a call of another tool in its place.
+    # Not by its name: a gate may have put a call of another tool in its place.
     return any(each["id"] == call["id"] for each in message.tool_calls)
 
 
@@ -288,19 +317,19 @@ class OnceCall:
                 raise
         return self._result[0]
 
-    def run(self, request: ToolCallRequest, handler: Callable[..., Any]) -> IOGenerator[Any]:
-        """Run the call as a `wrap_tool_call` does: what is inside of it may call the tool again."""
-        inner = request.override(tool=self._only_once(request.tool)) if request.tool else request
-        handled = IORequest(lambda: handler(inner), lambda: handler(inner))
-        return (yield from self.alone(request.tool_call, handled))
-
-    def alone(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
-        """Run the tool, with no wrappers between the claim and its end."""
+    def run(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
+        """Run the call where nothing else is between it and its tool; the arguments of `start`."""
         started = IORequest(
             lambda: run_sync(self.start(call, request)),
             lambda: run_async(self.start(call, request)),
         )
         return (yield from self.around(started))
+
+    def wrap(self, request: ToolCallRequest, handler: Callable[..., Any]) -> IOGenerator[Any]:
+        """Run the call as a `wrap_tool_call` does: what is inside of it may call the tool again."""
+        inner = request.override(tool=self._only_once(request.tool)) if request.tool else request
+        call = IORequest(lambda: handler(inner), lambda: handler(inner))
+        return (yield from self.run(request.tool_call, call))
 
     def _only_once(self, tool: BaseTool) -> BaseTool:
         """A copy of a tool that does not run a second time."""

@@ -497,8 +497,9 @@ def test_an_answer_that_was_used_does_not_go_to_another_call():
     assert len(talk.bank.paid) == 1
 
 
-def test_one_answer_twice_at_once_does_not_go_to_another_call():
-    """Both runs have begun the task before either of them has begun a call."""
+@pytest.mark.parametrize("called", ["pay", "quote"])
+def test_one_answer_twice_at_once_does_not_go_to_another_call(called):
+    """Both runs have begun the task before either has begun a call, which a wrapper may rename."""
     paid = []
 
     @tool
@@ -510,9 +511,10 @@ def test_one_answer_twice_at_once_does_not_go_to_another_call():
 
     def slow(request, handler):
         time.sleep(request.tool_call["args"]["amount"] / 20)
-        return handler(request)
+        sent = {**request.tool_call, "name": "pay"}
+        return handler(request.override(tool=pay, tool_call=sent))
 
-    model = StrictModel(script=[calls(("pay", {"amount": 5}), ("pay", {"amount": 10}))])
+    model = StrictModel(script=[calls((called, {"amount": 5}), (called, {"amount": 10}))])
     builder = StateGraph(MessagesState)
     builder.add_node("model", lambda s: {"messages": [model.invoke(s["messages"])]})
     builder.add_node("tools", ToolNode([pay], wrap_tool_call=slow))

@@ -12,6 +12,7 @@ from langchain.agents.middleware import (
     AgentMiddleware,
     HumanInTheLoopMiddleware,
     ToolRetryMiddleware,
+    wrap_tool_call,
 )
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
@@ -30,7 +31,7 @@ from kit import (
 )
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch.errors import GraphError, OptionError
+from langgraph_patch.errors import GraphError, OptionError, StartedError
 from langgraph_patch.evidence.claims import is_record
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.bank import (
@@ -281,23 +282,35 @@ def test_an_unknown_tool(caplog):
     assert (len(talk.bank.paid), caplog.text.count(f"{warning} 'pai'")) == (1, 1)
 
 
-def test_a_tool_that_a_wrapper_brings():
-    """Its call runs once, too."""
+@pytest.mark.parametrize("called", ["pay", "quote"])
+def test_a_tool_that_a_wrapper_brings(called):
+    """Its call runs once, too; also if the model called another one, which a human has edited.
+
+    With `with_patching` no middleware makes a message of the `StartedError`.
+    """
     bank = Bank()
+
+    @wrap_tool_call
+    def catches(request, handler):
+        try:
+            return handler(request)
+        except StartedError:
+            return ToolMessage("failed", tool_call_id="c1")
 
     class Brings(AgentMiddleware):
         def wrap_tool_call(self, request, handler):
-            return handler(request.override(tool=bank.tool))
+            sent = {**request.tool_call, "name": "pay"}
+            return handler(request.override(tool=bank.tool, tool_call=sent))
 
     for patch in (True, False):
         bank.paid.clear()
 
         def build(model, _, saver, *, patch=patch, **options):
-            own = [Brings()] if patch else [Brings(), PatchToolCallsMiddleware(**options)]
+            own = [catches, Brings()] if patch else [Brings(), PatchToolCallsMiddleware(**options)]
             agent = BARE["create_agent"](model, [], saver, middleware=own)
             return with_patching(agent, **options) if patch else agent
 
-        talk = Talk(build, bank=bank)
+        talk = Talk(build, bank=bank, script=[calls((called, {"amount": 5}))])
         talk.say("pay")
         assert (twice(talk), bank.paid, talk.read) == ([None, REFUSED], [5], PAID)
 
