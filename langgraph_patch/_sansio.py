@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.utils import Input, Output
 
 _T = TypeVar("_T")
 
@@ -129,18 +130,20 @@ async def run_async(generator: IOGenerator[_T]) -> _T:
         return value
 
 
-class GeneratorRunnable(Runnable[Any, Any]):
+class GeneratorRunnable(Runnable[Input, Output]):
     """A runnable of LangChain that is written once, as the generator `run`.
 
     It adds no run to traces, events and streams.
     """
 
     @abstractmethod
-    def run(self, input: Any, config: RunnableConfig, **kwargs: Any) -> IOGenerator[Any]:
+    def run(self, input: Any, config: RunnableConfig, **kwargs: Any) -> IOGenerator[Output]:
         """Run it, and request the I/O."""
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Output:
         return run_sync(self.run(input, config or {}, **kwargs))
 
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+    async def ainvoke(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> Output:
         return await run_async(self.run(input, config or {}, **kwargs))

@@ -16,6 +16,7 @@ from langchain_core.runnables import (
     RunnableWithFallbacks,
 )
 from langchain_core.runnables.base import RunnableBindingBase
+from langchain_core.runnables.utils import Output
 from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph.run import Run
@@ -43,14 +44,14 @@ from langgraph_patch.repairing.repairer import OnPatch, Recover, Repairer
 
 
 def patch_model(
-    model: Runnable[Any, Any],
+    model: Runnable[Any, Output],
     *,
     placeholder: Placeholder | None = None,
     messages_key: str = "messages",
     recover: Recover = True,
     reconcile: Mapping[str, Lookup] | None = None,
     on_patch: OnPatch | None = None,
-) -> PatchedModel:
+) -> PatchedModel[Output]:
     """Make a runnable that repairs the history and then calls a chat model with it.
 
     Use it where no node of a graph can be patched: in nodes that trim the history before they call
@@ -146,7 +147,7 @@ def _reads_messages(model: object) -> bool:
     return isinstance(model, Runnable)
 
 
-class PatchedModel(GeneratorRunnable):
+class PatchedModel(GeneratorRunnable[Any, Output]):
     """What `patch_model` returns. It adds no run to traces.
 
     Args:
@@ -154,7 +155,7 @@ class PatchedModel(GeneratorRunnable):
         repairer: Repairs its input.
     """
 
-    def __init__(self, model: Runnable[Any, Any], repairer: Repairer) -> None:
+    def __init__(self, model: Runnable[Any, Output], repairer: Repairer) -> None:
         self.name = model.get_name()
         self._model, self._repairer = model, repairer
 
@@ -210,11 +211,11 @@ class PatchedModel(GeneratorRunnable):
         opened = yield from ask(Attempts(replace(request, is_streamed=True)))
         return opened
 
-    def bind_tools(self, *args: Any, **kwargs: Any) -> PatchedModel:
+    def bind_tools(self, *args: Any, **kwargs: Any) -> PatchedModel[AIMessage]:
         """Do what the method of the model does, and patch the result."""
         return self._remade("bind_tools", *args, **kwargs)
 
-    def with_structured_output(self, *args: Any, **kwargs: Any) -> PatchedModel:
+    def with_structured_output(self, *args: Any, **kwargs: Any) -> PatchedModel[Any]:
         """Do what the method of the model does, and patch the result."""
         return self._remade("with_structured_output", *args, **kwargs)
 
@@ -225,7 +226,7 @@ class PatchedModel(GeneratorRunnable):
             f"with_patching(agent) or PatchToolCallsMiddleware()."
         )
 
-    def _remade(self, method: str, *args: Any, **kwargs: Any) -> PatchedModel:
+    def _remade(self, method: str, *args: Any, **kwargs: Any) -> PatchedModel[Any]:
         return PatchedModel(getattr(self._model, method)(*args, **kwargs), self._repairer)
 
 

@@ -62,7 +62,11 @@ AGAIN = [SENT, AIMessage("It is sent.", id="s1"), MAIL.model_copy(update={"id": 
 
 HISTORIES: dict[str, list[BaseMessage]] = {
     "a call without a result": [MAIL],
-    "a result after the next message": [MAIL, HumanMessage("well?", id="well"), SENT],
+    "a result stored behind the user's next message": [
+        MAIL,
+        HumanMessage("well?", id="well"),
+        SENT,
+    ],
     "a result in another role": [MAIL, ChatMessage("sent to bob", role="tool")],
     "a call with an id that was used before": [MAIL, *AGAIN],
     "arguments that were cut off": [AIMessage("", id="a1", invalid_tool_calls=[INVALID])],
@@ -148,7 +152,7 @@ def rows() -> Iterator[tuple[str, list[str]]]:
     edits = [after_an_edit(build) for build in builds]
     yield "an edited state, then `invoke(None)`", [_yes(e) for e in edits]
     for title, damage in HISTORIES.items():
-        yield f"integrations that take {title}", [accepted(build, damage) for build in builds]
+        yield f"providers that accept {title}", [accepted(build, damage) for build in builds]
     counts = [checkpoints_of(build) for build in builds]
     bare = [counts[0], *[counts[1]] * 4]
     ratios = [f"×{count / own:.2f}" for count, own in zip(counts, bare, strict=True)]

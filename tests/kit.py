@@ -44,9 +44,9 @@ from langgraph_swarm import create_swarm
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from langgraph_patch import with_patching
+from langgraph_patch import testing, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from langgraph_patch.testing import StrictModel, calls  # noqa: F401 - tests find both here
+from langgraph_patch.testing import calls  # noqa: F401 - tests find it here
 from support.databases import sqlite_saver
 from support.versions import newer
 
@@ -54,6 +54,25 @@ DeltaChannel = newer("langgraph.channels", "DeltaChannel")
 _messages_delta_reducer = newer("langgraph.graph.message", "_messages_delta_reducer")  # not public
 
 # --- what a model says ---------------------------------------------------------------------
+
+
+def refuses(messages: list[BaseMessage]) -> None:
+    """As providers; with no status where a repair before the request makes it valid."""
+    try:
+        testing.check_request(messages)
+    except testing.RefusedError as error:
+        is_late = str(error).endswith(("have no result", "or tool_calls", "arguments"))
+        error.status_code = 400 if is_late else None
+        raise
+
+
+class StrictModel(testing.StrictModel):
+    """Says its script as it is written, with ids that are used again; see `refuses`."""
+
+    refuses: Callable[[list[BaseMessage]], None] = refuses
+
+    def _numbered(self, message: AIMessage, *_: Any) -> AIMessage:
+        return message
 
 
 def streamed(*named: tuple[str, str], reason: str = "", first: int = 1) -> list[AIMessageChunk]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
@@ -69,7 +69,7 @@ def check(owners: str, *having: Any) -> None:
     """
     for name in unknown_names():
         missing(name)
-    for name, detail in _rows(owners):
+    for name, detail in _rows(owners).items():
         for owner in () if "before" in detail else having:
             value = read(owner, f"{owners}.{name}", default=missing)
             kinds = [kind.__name__ for kind in type(value).__mro__]
@@ -114,14 +114,17 @@ def unknown_names() -> list[str]:
     return [
         f"{owner}.{name}"
         for owner in table()["details"]
-        for name, detail in _rows(owner)
+        for name, detail in _rows(owner).items()
         if "before" in detail and code and f'"{name}{detail["before"]}' not in code
     ]
 
 
-def _rows(owner: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+@cache
+def _rows(owner: str) -> Mapping[str, Mapping[str, Any]]:
     """The details of an owner that this version of LangGraph has, by its public methods."""
-    for name, detail in table()["details"][owner].items():
-        method, parameter = detail.get("with", ("add_node", "node"))
-        if parameter in signature(getattr(StateGraph, method, dict.get)).parameters:
-            yield name, detail
+
+    def has(method: str, parameter: str) -> bool:
+        return parameter in signature(getattr(StateGraph, method, dict.get)).parameters
+
+    details = table()["details"][owner].items()
+    return {name: each for name, each in details if has(*each.get("with", ("add_node", "node")))}

@@ -262,7 +262,7 @@ class _NoKeys(TypedDict):
     """The input schema of the routers that this package adds: LangGraph reads no key for them."""
 
 
-class _Steps(GeneratorRunnable):
+class _Steps(GeneratorRunnable[Any, Any]):
     """Runs runnables one after the other, without a run of its own in traces and events."""
 
     def __init__(self, steps: Sequence[Runnable[Any, Any]]) -> None:

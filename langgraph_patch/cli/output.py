@@ -257,10 +257,9 @@ class Counts:
         report = result if isinstance(result, ThreadReport) else None
         state = result.status if isinstance(result, ThreadReport) else result.outcome
         self.states[state] += 1
-        is_asking = state == "paused" and STOPPED_RUN not in (result.reason or "")
-        is_stopped = state == "paused" and not is_asking
+        is_stopped = state == "paused" and STOPPED_RUN in (result.reason or "")
         self.first.setdefault(_STOPPED if is_stopped else state, result.thread_id)
-        self.asking += is_asking
+        self.asking += (is_asking := state == "paused" and not is_stopped)
         if result.patch and state != "paused":
             signs = [(each.kind, each.cause, each.defect) for each in result.patch.changes]
             self.kinds.update({str(sign) for each in signs for sign in each if sign in _DAMAGE})
@@ -282,28 +281,21 @@ def kinds_in_words(counts: Counts) -> str:
 def summary(counts: Counts) -> str:
     """What a scan found; empty if it found no history.
 
-    Such as "200 histories: 60 damaged, 140 healthy. Of the damaged: 41 with recoverable results, 12
-    unknown". A history counts once for each kind of change.
+    Such as "200 histories: 60 damaged, 140 healthy. Of the damaged, each under all its kinds: 41
+    with recoverable results, 32 unknown."
     """
     if not counts.with_key:
         return ""
-    total, stopped = counts.states.total(), counts.states["paused"] - counts.asking
-    found = [f"{counts.states[each]:,} {each}" for each in STATUSES if counts.states[each]]
-    text = f"{total:,} {'history' if total == 1 else 'histories'}: {', '.join(found)}."
+    noun = "history" if (total := counts.states.total()) == 1 else "histories"
+    text = f"{total:,} {noun}: {outcomes_in_words(counts)}."
     if kinds := kinds_in_words(counts):
-        text += f" Of the damaged: {kinds}"
-        is_more = counts.kinds.total() > counts.states["damaged"]
-        text += "; one history may have several of these." if is_more else "."
-    paused = []
+        text += f" Of the damaged, each under all its kinds: {kinds}."
     if counts.asking:
         age = view.age_in_words(counts.oldest_pause)
-        wait = "waits" if counts.asking == 1 else "wait"
-        paused.append(f"{counts.asking:,} {wait} for a human, the oldest for {age}")
-    if stopped:
-        paused.append(f"{stopped:,} stopped without an error, or at a breakpoint")
+        text += f" Waiting for a human: {counts.asking:,}, the oldest for {age}."
     if counts.paused_with_damage:
-        paused.append(f"{counts.paused_with_damage:,} with damage")
-    return text + (f" Of the paused: {'; '.join(paused)}." if paused else "")
+        text += f" Paused with damage: {counts.paused_with_damage:,}."
+    return text
 
 
 def outcomes_in_words(counts: Counts) -> str:
@@ -349,8 +341,7 @@ _NEXT_OF_SERVER = {
     "damaged": "deploy with_patching(graph), and the next message of a thread repairs it; or name "
     "the database of the server.",
     "paused": "answer it.",
-    _STOPPED: "continue it with invoke(None), or deploy with_patching(graph), and the next message "
-    "repairs it.",
+    _STOPPED: _NEXT[_STOPPED].partition("; or, for one thread")[0] + ".",
 }
 
 
@@ -397,8 +388,7 @@ def exit_code(counts: Counts, options: Namespace) -> int:
 def _following(counts: Counts, options: Namespace, state: str) -> str:
     """The command that follows a status or an outcome; empty if none does."""
     if state == "planned":
-        name, *others = options.typed
-        return _pasted(options, [name, "--apply", *others])
+        return _pasted(options, [options.command, "--apply", *options.typed[1:]])
     if state in ("paused", _STOPPED):
         return f"{next_command(options, 'repair', [counts.first[state]])} --on-pause=abandon"
     following = {"damaged": "repair", "repaired": "undo"}.get(state)
@@ -427,19 +417,19 @@ def next_command(options: Namespace, name: str, ids: Sequence[str] = ()) -> str:
         parts.append("--shard={}/{}".format(*options.shard))
     if options.serde:
         parts.append(f"--serde={options.serde}")
-    if name != "undo" and options.messages_key != "messages":
-        parts.append(f"--messages-key={options.messages_key}")
     if name != "undo":
-        parts += [f"--trust={each}" for each in getattr(options, "trust", ())]
+        if options.messages_key != "messages":
+            parts.append(f"--messages-key={options.messages_key}")
+        parts += [f"--trust={each}" for each in options.trust]
     return _pasted(options, [name, options.named, *parts])
 
 
-def _pasted(options: Namespace, parts: Iterable[str]) -> str:
+def _pasted(options: Namespace, parts: Sequence[str]) -> str:
     named = options.named
     is_shown = named.startswith(("env:", "saver:")) or database_name(named) == named
-    database = named if is_shown else "DB"
-    shown = (each if each == one_line(each) else "THREAD" for each in parts)
-    return shlex.join(["langgraph-patch", *(database if x == named else x for x in shown)])
+    shown = {each: each if each == one_line(each) else "THREAD" for each in parts}
+    shown[named] = named if is_shown else "DB"
+    return shlex.join(["langgraph-patch", *map(shown.__getitem__, parts)])
 
 
 def _as_typed(time: timedelta) -> str:

@@ -49,7 +49,7 @@ MODEL_INPUT = "llm_input_messages"
 """The state key in which a `pre_model_hook` returns a history for the model only."""
 
 
-class _Steps(GeneratorRunnable):
+class _Steps(GeneratorRunnable[Any, Any]):
     """The steps of a node that is a sequence.
 
     LangGraph runs them as steps of the node, without a run of the sequence itself.
@@ -94,7 +94,7 @@ def _config_of_step(config: RunnableConfig, number: int) -> RunnableConfig:
     return {**config, "callbacks": manager}
 
 
-class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
+class PatchedNode(GeneratorRunnable[Any, Any], RunnableLambda[Any, Any]):
     """Wraps the runnable of a node.
 
     It is a `RunnableLambda`, because LangGraph looks for subgraphs in its `deps`. It overrides

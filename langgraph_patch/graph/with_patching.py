@@ -42,7 +42,7 @@ from langgraph_patch.graph.wrapping import (
     tools_of,
 )
 from langgraph_patch.history.placeholders import Placeholder
-from langgraph_patch.repairing.entry import RepairNode, add_entry_check, check_name
+from langgraph_patch.repairing.entry import RepairNode, add_entry_check, name_error
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.tools.once_names import check_tools, checked_names, warn_of_unknown
@@ -234,8 +234,8 @@ def _patch_graph(graph: Any, context: _Context, prefix: str = "") -> Any:
 def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builder:
     graph, patched = Graph(builder), Graph(builder).copied()
     repairers = [each for key, each in context.repairers.items() if key in graph.channels]
-    if repairers:
-        check_name(graph)  # first: what is patched already cannot be wrapped
+    if repairers and RepairNode.name in graph.runnables:  # first: it cannot be wrapped again
+        raise name_error(graph.runnables[RepairNode.name])
     covered = {node: context.nodes[prefix + node] for node in graph.runnables}
     found = {name: node.tool_node or tool_step_of(node.runnable) for name, node in covered.items()}
     tool_nodes = {name: tool_node for name, tool_node in found.items() if tool_node}

@@ -228,10 +228,17 @@ def pair(
         if group.placeholders:
             _pair_in_order(group.calls, group.placeholders, group.names)
     _leave_in_place(calling_messages, stored_results)
+    _note_others(by_key)
+
+
+def _note_others(by_key: Sequence[tuple[_Key, _Group]]) -> None:
+    """Note what else is stored as the result of a call: by its id, if no call beside it has that.
+
+    Where an id is used again, a handoff writes its name into the results of other calls.
+    """
     times = Counter(key for key, _ in by_key)
     for key, group in by_key:
         if isinstance(key, str) and len(group.calls) == 1:
-            # Where an id is used again, a handoff writes its name into results of other calls.
             tools = (None, group.calls[0].label)
             left = [s for s in group.results if s.call_index is None]
             group.calls[0].others = [s for s in left if times[key] == 1 or s.name in tools]

@@ -44,7 +44,7 @@ logger: logging.Logger = logging.getLogger("langgraph_patch")
 # --- the repair node ------------------------------------------------------------------------
 
 
-class RepairNode(GeneratorRunnable):
+class RepairNode(GeneratorRunnable[Any, Any]):
     """A graph node that repairs histories, and writes nothing if they are valid.
 
     Args:
@@ -269,7 +269,7 @@ def _lacks_result(reading: Reading) -> bool:
 # --- the entry check -------------------------------------------------------------------------
 
 
-class Router(GeneratorRunnable):
+class Router(GeneratorRunnable[Any, Any]):
     """A router that wraps another one and may lead elsewhere. It adds no run to traces.
 
     Args:
@@ -349,11 +349,8 @@ def add_entry_check(graph: Graph, repairers: Sequence[Repairer]) -> None:
         graph.put_branch(START, name, branch, path=check, ends=checked_ends)
 
 
-def check_name(graph: Graph) -> None:
-    """Raise a `GraphError` if a node has the name of the one that is to be added."""
-    node = graph.runnables.get(NAME)
-    if node is None:
-        return
+def name_error(node: object) -> GraphError:
+    """The error for a node that has the name of the one that is to be added."""
     remedy = "give yours another name"
     if isinstance(node, RepairNode):
         remedy = (
@@ -362,7 +359,7 @@ def check_name(graph: Graph) -> None:
         )
     if isinstance(node, PatchNode):
         remedy = "leave out your patch node and its edges, or with_patching"
-    raise GraphError(
+    return GraphError(
         f"There is a node called {NAME!r}, and with_patching adds one of this name: {remedy}."
     )
 

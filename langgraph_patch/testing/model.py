@@ -6,6 +6,7 @@ somebody else whether a repaired history is valid.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.chat_models import generate_from_stream
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolCall, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import ensure_config
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import Field
 
@@ -30,17 +32,21 @@ class RefusedError(ValueError):
 
     Args:
         text: The reason.
-        status_code: 400 where a patched graph is to repair the history and ask again. Default:
-            None, an error that nothing is done about, so that the test fails.
+        status_code: The status of its answer. Default: 400, as for each reason of `check_request`:
+            a patched graph may repair the history and ask again. None is an error that nothing is
+            done about.
     """
 
-    def __init__(self, text: str, status_code: int | None = None) -> None:
+    def __init__(self, text: str, status_code: int | None = 400) -> None:
         super().__init__(text)
         self.status_code = status_code
 
 
 def calls(*named: tuple[str, dict[str, Any]], first: int = 1, **fields: Any) -> AIMessage:
     """A message of a model that calls tools; the ids of the calls are `c1`, `c2`, and so on.
+
+    A `StrictModel` says them with the next numbers if there are such calls before, as no provider
+    gives an id twice; in an agent inside of another one they begin with `c101`.
 
     Args:
         *named: For each call the name of the tool and its arguments.
@@ -78,9 +84,7 @@ def check_request(messages: Sequence[BaseMessage]) -> None:
         messages: The history.
 
     Raises:
-        RefusedError: With status 400 for a message that says nothing, and for calls at the end
-            without results: a patched graph repairs these after a refusal. Otherwise without a
-            status.
+        RefusedError: With status 400, as of a provider.
 
     Examples:
         >>> from langchain_core.messages import HumanMessage
@@ -90,7 +94,7 @@ def check_request(messages: Sequence[BaseMessage]) -> None:
         langgraph_patch.testing.model.RefusedError: calls ['c1'] have no result right after them
     """
     waiting, is_empty = list[str](), False
-    for place, message in enumerate(messages):
+    for message in messages:
         is_legacy = message.type == "function" and waiting == [""]
         if isinstance(message, ToolMessage) or is_legacy:
             call_id = getattr(message, "tool_call_id", "")
@@ -104,16 +108,13 @@ def check_request(messages: Sequence[BaseMessage]) -> None:
             raise RefusedError(f"role {message.type!r} is not accepted")
         if isinstance(message, AIMessage):
             if message.invalid_tool_calls:
-                # `create_agent` sends a result for such a call itself.
-                is_end = all(isinstance(each, ToolMessage) for each in messages[place + 1 :])
-                status = 400 if is_end else None
-                raise RefusedError("a call with malformed arguments", status)
+                raise RefusedError("a call with malformed arguments")
             waiting += _ids_of(message)
             is_empty = is_empty or not (waiting or message.text.strip())
     if waiting:
-        raise RefusedError(f"calls {waiting} have no result", 400)
+        raise RefusedError(f"calls {waiting} have no result")
     if is_empty:
-        raise RefusedError("a message must have either content or tool_calls", 400)
+        raise RefusedError("a message must have either content or tool_calls")
 
 
 def _ids_of(message: AIMessage) -> list[str]:
@@ -124,6 +125,12 @@ def _ids_of(message: AIMessage) -> list[str]:
     ids = [*listed, *(Counter(in_blocks) - Counter(listed)).elements()]
     raw = message.additional_kwargs.get("tool_calls", [])
     return ids or [each["id"] or "" for each in raw]
+
+
+def _number(call: ToolCall) -> int:
+    """The number in an id that `calls` gives; 0 for any other id."""
+    found = re.fullmatch(r"c(\d+)", call["id"] or "")
+    return int(found[1]) if found else 0
 
 
 class StrictModel(BaseChatModel):
@@ -157,6 +164,7 @@ class StrictModel(BaseChatModel):
     refuses: Callable[[list[BaseMessage]], None] = check_request
     streaming: bool = False
     seen: list[list[BaseMessage]] = Field(default_factory=list, repr=False)
+    _last: int = 0
 
     def __init__(self, *script: Any, **fields: Any) -> None:
         known = {
@@ -177,6 +185,18 @@ class StrictModel(BaseChatModel):
         """Bind tools, as the models of integrations do."""
         return self.bind(tools=[convert_to_openai_tool(each) for each in tools], **kwargs)
 
+    def _numbered(self, message: AIMessage, messages: list[BaseMessage]) -> AIMessage:
+        """With the next numbers in the ids of its calls, unless they are higher."""
+        # An agent inside of another one does not read the calls of that.
+        depth = str(ensure_config()["metadata"].get("langgraph_checkpoint_ns")).count("|")
+        before = (call for each in messages for call in getattr(each, "tool_calls", ()))
+        last, listed = max([100 * depth, self._last, *map(_number, before)]), list[ToolCall]()
+        for call in message.tool_calls:
+            last = max(number, last + 1) if (number := _number(call)) else last
+            listed.append({**call, "id": f"c{last}"} if number else call)
+        self._last = last
+        return message.model_copy(update={"tool_calls": listed})
+
     def _line(self, messages: list[BaseMessage]) -> Any:
         self.seen.append(list(messages))
         self.refuses(messages)
@@ -190,7 +210,8 @@ class StrictModel(BaseChatModel):
                 f"chunks of one message as a list, or a function that returns one of these. "
                 f"Several lines are several arguments: StrictModel(*lines)."
             )
-        return spoken(AIMessage(line) if isinstance(line, str) else line)
+        line = AIMessage(line) if isinstance(line, str) else line
+        return spoken(self._numbered(line, messages) if isinstance(line, AIMessage) else line)
 
     def _generate(
         self,

@@ -178,8 +178,8 @@ class Once:
 
 
 def _makes(message: AIMessage, call: Mapping[str, Any]) -> bool:
-    own = call["id"], call["name"]
-    return any((each["id"], each["name"]) == own for each in message.tool_calls)
+    # Not by its name: a gate may have put a call of another tool in its place.
+    return any(each["id"] == call["id"] for each in message.tool_calls)
 
 
 class OnceCall:

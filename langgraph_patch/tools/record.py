@@ -120,7 +120,7 @@ def _move_routers_behind(graph: Graph, node: str) -> None:
     graph.builder.add_edge(node, behind)
 
 
-class _Nothing(GeneratorRunnable):
+class _Nothing(GeneratorRunnable[Any, Any]):
     """The node with the routers of a `ToolNode`. It writes nothing."""
 
     def run(self, *_: Any, **__: Any) -> IOGenerator[None]:

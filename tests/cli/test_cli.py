@@ -224,8 +224,8 @@ def test_the_totals_of_a_scan_by_cause():
     dead = (damaged(*call), damaged(*call), failed, damaged(AIMessage("x"), result))
     pauses = [ThreadReport("1", "", "paused", messages=3, age=age) for age in (259200.0, 5.0)]
     assert found_in(*dead, damaged(*call, result), *pauses) == (
-        "7 histories: 5 damaged, 2 paused. Of the damaged: 1 failed, 2 unknown, 1 with orphaned "
-        "results. Of the paused: 2 wait for a human, the oldest for 3 days."
+        "7 histories: 5 damaged, 2 paused. Of the damaged, each under all its kinds: 1 failed, "
+        "2 unknown, 1 with orphaned results. Waiting for a human: 2, the oldest for 3 days."
     )
     sub = ThreadReport("1", "sub", "unreadable")
     assert found_in(sub, sub) == "2 histories: 2 unreadable."
@@ -347,7 +347,7 @@ def test_the_exit_codes_of_a_scan(cli, path):
     assert (code, outcomes_in(out)) == (3, {"healthy": "refused", "paused": "paused"})
     code, out, err = cli("scan", path, "--serde", f"{__file__}:SERDE")
     assert (code, ids_in(out)) == (0, ["paused"])
-    assert "2 histories: 1 paused, 1 healthy." in err
+    assert "2 histories: 1 healthy, 1 paused." in err
     assert "show DB THREAD" not in err
 
 
@@ -357,7 +357,7 @@ def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path):
     with SqliteSaver.from_conn_string(path) as saver:
         write(write(agent(saver, "old"), old), [calls(WIRE)], "model").run(None)
     code, _, err = cli("scan", path, "old")
-    assert (code, "; 1 with damage." in err) == (1, True)
+    assert (code, "Paused with damage: 1." in err) == (1, True)
     assert cli("show", path, "old")[0] == 1
     code, out, err = cli("repair", path, "old", *APPLY)
     assert (code, outcomes_in(out)) == (1, {"old": "paused"})

@@ -28,15 +28,32 @@ def help_text(command):
     return text.getvalue().partition(_SHARED)[0] if arguments else text.getvalue()
 
 
+_ARGUMENT = re.compile(r"^  (?:-|[A-Z]).*\n(?:   .*\n)*", re.MULTILINE)
+
+
 def printed(page):
-    """The page with the help texts of this version."""
-    return _SECTION.sub(lambda found: f"## {found[1]}\n\n```text\n{help_text(found[1])}```", page)
+    """The page with the help texts of this version; an argument is described once."""
+    seen = set()
+
+    def once(found):
+        return "" if found[0] in seen else seen.add(found[0]) or found[0]
+
+    def section(found):
+        text = help_text(found[1])
+        text = _ARGUMENT.sub(once, text) if " DB " in text else text
+        text = re.sub(r"\n[a-z ]+:\n(?=\n|\Z)", "", text)  # a head without a line
+        return f"## {found[1]}\n\n```text\n{text}```"
+
+    return _SECTION.sub(section, page)
 
 
 def test_the_page_shows_the_help_of_each_command():
     """What a reader finds on the page is what the program prints; line breaks are Python's."""
     page = PAGE.read_text("utf-8")
     assert printed(page).split() == page.split()
+    assert {*" ".join(map(help_text, ("scan", "show", "repair", "undo"))).split()} <= {
+        *page.split()
+    }
     listed = re.findall(r"^    (\w+)  ", help_text("langgraph-patch"), re.MULTILINE)
     assert len(listed) == 5
     assert [name for name, _ in _SECTION.findall(page)] == ["langgraph-patch", *listed]

@@ -207,6 +207,25 @@ def test_what_maintainers_read_names_what_is_there():
     assert listed == [name for layer in packages for name in layer.split(" | ")]
 
 
+def test_the_page_that_decides_has_the_size():
+    """The lines of code within 500, and the private names of LangGraph."""
+    count = 0
+    for file in ROOT.glob("langgraph_patch/**/*.py"):
+        lines = file.read_text("utf-8").splitlines()
+        for each in ast.walk(ast.parse("\n".join(lines))):
+            if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
+                lines[each.lineno - 1 : each.end_lineno] = [""] * (
+                    each.end_lineno - each.lineno + 1
+                )
+        count += sum(not line.lstrip().startswith("#") for line in lines if line.strip())
+    details = (ROOT / "langgraph_patch/_langgraph/details.toml").read_text("utf-8")
+    names = sum(map(len, tomllib.loads(details)["details"].values()))
+    page = PAGES["decide"].read_text("utf-8")
+    [about] = re.findall(r"about ([\d,]+) lines of code", page)
+    assert abs(int(about.replace(",", "")) - count) < 500
+    assert f"{names} private ones" in page
+
+
 def test_the_readme_fits():
     """It is read in three minutes, no line of code is cut on GitHub, and its links lead there."""
     text = (ROOT / "README.md").read_text("utf-8")

@@ -14,8 +14,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph_swarm import create_swarm
 
-from kit import BARE, Agent, StrictModel, calls, patched, streamed
-from langgraph_patch.testing import check_request
+from kit import BARE, Agent, StrictModel, calls, patched, refuses, streamed
 
 
 def swarm(model: Any, tools: Any, saver: Any) -> Any:
@@ -42,7 +41,7 @@ def play(graph: str, damage: str, *, bare: bool, asynchronous: bool) -> Agent:
     """A damaged thread, whose model has an answer for each of three turns."""
     agent = Agent(GRAPHS[graph], DAMAGE[damage][0], asynchronous=asynchronous)
     agent.say("go")
-    agent.model.refuses = (lambda _: None) if bare else check_request
+    agent.model.refuses = (lambda _: None) if bare else refuses
     unusable = [] if bare else DAMAGE[damage][1:]
     agent.model.script = [*unusable, *(AIMessage(text, id=text) for text in ANSWERS)]
     return agent if bare else patched(agent)

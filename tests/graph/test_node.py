@@ -35,6 +35,7 @@ from kit import (
     calls,
     lines,
     patched,
+    refuses,
 )
 from langgraph_patch import (
     PatchNode,
@@ -50,7 +51,6 @@ from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.repairing.repairer import Repairer
 from langgraph_patch.repairing.writing import NodeOutput
 from langgraph_patch.state import messages_in, replace_values, values_in
-from langgraph_patch.testing import check_request
 from support.placeholder_texts import UNKNOWN
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
@@ -63,7 +63,7 @@ FINE = AIMessage("fine", id="a2")
 
 def returning(output: Any) -> Callable[[Any], Any]:
     """A model node that refuses a broken history and returns `output`."""
-    return lambda state: check_request(state["messages"]) or output
+    return lambda state: refuses(state["messages"]) or output
 
 
 answering = returning({"messages": [FINE]})
@@ -227,7 +227,7 @@ def test_what_a_node_pushed_stays_beside_a_repair(name: str):
 
     def pushing(_: Any, __: Any, saver: Any) -> Any:
         def node(state: Any) -> Any:
-            check_request(state["messages"])
+            refuses(state["messages"])
             push_message(AIMessage("one moment", id="p1"))
             return {"messages": [FINE]}
 
@@ -357,7 +357,7 @@ def test_a_patch_node_in_a_place_where_messages_would_be_lost():
 
 def echoing(state: Any) -> Any:
     """Return the whole history and an answer."""
-    check_request(state["messages"])
+    refuses(state["messages"])
     return {"messages": [*state["messages"], AIMessage("ok", id="ok")]}
 
 
@@ -380,7 +380,7 @@ def test_a_node_that_rewrites_the_history(node: Any):
     it = patched(it, model_node="node1", recover=False)
     it.run(None)
     it.run({"messages": [HELLO]})
-    check_request(it.history)
+    refuses(it.history)
     after = [line for line in lines(it.history) if line != "ai: ok"]
     assert after == [*([] if node is trimming else REPAIRED), "human: hello"]
 

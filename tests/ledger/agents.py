@@ -29,9 +29,9 @@ from langgraph.types import Command, Send, interrupt
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
-from kit import StrictModel, loop, model_node, send_each
+from kit import StrictModel, loop, model_node, refuses, send_each
 from langgraph_patch import patch_model
-from langgraph_patch.testing import RefusedError, check_request
+from langgraph_patch.testing import RefusedError
 
 RECEIPT = re.compile(r"receipt-(\d+)")
 REF = re.compile(r"R\d+")
@@ -177,7 +177,7 @@ class RandomModel(StrictModel):
 
     def check(self, messages):
         """Refuse what a provider refuses."""
-        check_request(messages)
+        refuses(messages)
 
     def _reply(self, messages, number):
         message_id = f"ai-{self.agent}-{number}"
@@ -222,7 +222,7 @@ class SilentModel(RandomModel):
 
     def check(self, messages):
         try:
-            check_request(messages)
+            refuses(messages)
         except RefusedError as error:
             if "either content or" not in str(error):
                 raise

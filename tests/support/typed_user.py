@@ -99,7 +99,8 @@ def graphs(saver: Saver, chat_model: BaseChatModel) -> None:
     assert_type(compiled, CompiledStateGraph[MessagesState, None, MessagesState, MessagesState])
     agent = create_agent(chat_model, middleware=[lp.PatchToolCallsMiddleware(recover=False)])
     lp.with_patching(agent).invoke({"messages": []})
-    assert_type(lp.patch_model(chat_model), PatchedModel)
+    assert_type(lp.patch_model(chat_model), PatchedModel[AIMessage])
+    assert_type(lp.patch_model(chat_model).bind_tools([]).invoke("hello"), AIMessage)
     lp.with_patching("model")  # type: ignore[type-var]
     lp.PatchNode(recover="always")  # type: ignore[arg-type]
     lp.PatchToolCallsMiddleware(recover="always")  # type: ignore[arg-type]

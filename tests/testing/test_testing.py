@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages.tool import invalid_tool_call
 from langgraph.graph import MessagesState, StateGraph
 
-from kit import BARE, KINDS, Agent, model_node
+from kit import BARE, KINDS, Agent, Desk, model_node
 from langgraph_patch.errors import GraphError, OptionError
 from langgraph_patch.testing import (
     RefusedError,
@@ -26,6 +28,7 @@ from support.placeholder_texts import FAILED, STOPPED, UNKNOWN, WAITED
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
 TWO = calls(("mail", {"to": "bob"}), ("mail", {"to": "eve"}))
+MAIL = calls(("mail", {"to": "bob"}))
 CUT = calls(("mail", {"to": "bob"}), first=7)
 
 BREAKS: dict[str, tuple[Any, Callable[[Agent], Any]]] = {
@@ -117,6 +120,8 @@ def test_what_else_goes_wrong_is_raised():
 
 REFUSED = {
     "calls ['c1'] have no result": [calls(("t", {}))],
+    "no result right after them": [calls(("t", {})), HumanMessage("?")],
+    "malformed arguments": [AIMessage("", invalid_tool_calls=[invalid_tool_call(id="c1")])],
     "result 'c9' answers no call": [ToolMessage("r", tool_call_id="c9")],
     "must have either content or tool_calls": [AIMessage(" "), HumanMessage("?")],
 }
@@ -128,6 +133,25 @@ def test_what_a_provider_refuses(reason: str):
     with pytest.raises(RefusedError) as raised:
         check_request(REFUSED[reason])
     assert reason in str(raised.value)
+    assert raised.value.status_code == 400  # as of a provider, for each
+
+
+def test_an_id_is_given_once():
+    """In a second message, a second turn and an inner agent; a number that was chosen stays."""
+    inner = create_agent(StrictModel(MAIL), [Desk().mail])
+    read = []
+
+    def research(topic: str) -> str:
+        """Ask another agent."""
+        read.extend(inner.invoke({"messages": [("human", topic)]})["messages"])
+        return "found"
+
+    ask = calls(("research", {"topic": "x"}))
+    agent = create_agent(StrictModel(ask, "ok", BOTH, CUT, MAIL), [research, Desk().mail])
+    state = agent.invoke({"messages": [("human", "go")]})
+    state = agent.invoke({"messages": [*state["messages"], ("human", "on")]})
+    found = [each.tool_call_id for each in [*state["messages"], *read] if each.type == "tool"]
+    assert found == ["c1", "c2", "c3", "c7", "c8", "c101"]
 
 
 @pytest.mark.parametrize(

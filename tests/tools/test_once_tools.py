@@ -7,8 +7,10 @@ import threading
 from functools import partialmethod
 
 import pytest
+from langchain.agents import create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
+    HumanInTheLoopMiddleware,
     ToolRetryMiddleware,
     wrap_tool_call,
 )
@@ -45,6 +47,37 @@ from support.bank import (
 pytestmark = pytest.mark.needs("delta_as_node", langgraph="1.2")
 
 # --- what a tool may do -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_middleware", [False, True])
+def test_a_call_that_a_human_sends_to_another_tool(by_middleware):
+    """The tool that runs is the one that counts, also if the message calls another one."""
+    paid: list[int] = []
+
+    @tool
+    def quote(amount: int) -> str:
+        """Quote."""
+        return f"quoted {amount}"
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    own = [HumanInTheLoopMiddleware({"quote": {"allowed_decisions": ["approve", "edit"]}})]
+    own += [PatchToolCallsMiddleware(once=["pay"])] * by_middleware
+    model = StrictModel(script=[calls(("quote", {"amount": 5})), *["done"] * 2])
+    agent = create_agent(model, [quote, pay], middleware=own, checkpointer=InMemorySaver())
+    agent = agent if by_middleware else with_patching(agent, once=["pay"])
+    agent.invoke({"messages": [HumanMessage("go")]}, THREAD)
+    asked = agent.get_state(THREAD).config
+    action = {"name": "pay", "args": {"amount": 5}}
+    answer = Command(resume={"decisions": [{"type": "edit", "edited_action": action}]})
+    for config in (THREAD, asked):
+        texts = [m.text for m in agent.invoke(answer, config)["messages"] if m.type == "tool"]
+        assert texts[0].endswith("paid 5")
+    assert paid == [5]
 
 
 def test_a_handover_that_is_raised():

@@ -22,9 +22,8 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
 from gates.world import PICTURE, REFUSALS, open_ids
-from kit import loop
+from kit import StrictModel, loop
 from langgraph_patch import patch_model, with_patching
-from langgraph_patch.testing import StrictModel
 from langgraph_patch.testing.model import RefusedError
 
 EVENTS = {
@@ -59,6 +58,8 @@ class World:
         number: How many messages were sent.
         replies: How many the model has answered.
         is_disturbed: Whether something else than an answer came while tasks were not finished.
+        is_edited: Whether an edit came so: LangGraph plans tasks anew, and they run again.
+        is_past: Whether a run that does not pass START came behind one: it adds no turn.
         state: The stored state behind the newest event.
         beside: The number of the reply of a model that runs beside tools, else 0: a tool that fails
             waits for it, since LangGraph drops what is still running then.
@@ -71,6 +72,8 @@ class World:
     number: int = 0
     replies: int = 0
     is_disturbed: bool = False
+    is_edited: bool = False
+    is_past: bool = False
     state: Any = None
     beside: int = 0
     thread: InMemorySaver = field(default_factory=InMemorySaver)
@@ -343,8 +346,10 @@ class Graph:
     def _happen(self, letter: str) -> None:
         world = self.desk.world
         world.beside = 0
+        world.is_past |= letter in "gi" and world.is_edited
         if letter not in "yni":
             world.is_disturbed |= bool(world.state.next)
+            world.is_edited |= letter == "e" and bool(world.state.next)
         match letter:
             case "m" | "r" | "p":
                 world.refuses += letter.strip("m")

@@ -20,10 +20,9 @@ from langgraph.config import get_stream_writer
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy, interrupt
 
-from kit import StrictModel, above, model_node, streamed
+from kit import StrictModel, above, model_node, refuses, streamed
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from langgraph_patch.testing import check_request
 from support.streams import weather
 
 # --- threads --------------------------------------------------------------------------------
@@ -101,7 +100,7 @@ class Clerk(StrictModel):
     """Calls the tools that the last human message names; otherwise repeats it."""
 
     def _line(self, messages: list[BaseMessage]) -> AIMessage:
-        check_request(messages)
+        refuses(messages)
         last = messages[-1]
         if last.type != "human" or last.text not in BESIDE:
             return AIMessage(f"re: {last.text}")
