@@ -234,6 +234,10 @@ def test_the_readme_fits():
     assert len(prose.split()) <= 550
     blocks = re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE)
     assert [line for block in blocks for line in block.splitlines() if len(line) > 90] == []
+    commands = (
+        "pip install '.[all]' && langgraph-patch demo\npip install -e '.[dev]' && pytest\n```"
+    )
+    assert commands in text  # `.ci/run` takes the second one from here
     linked = re.findall(r"/(?:blob|tree|langgraph-patch)/main/([\w./-]+)", text)
     assert linked
     assert [path for path in linked if not (ROOT / path).exists()] == []
