@@ -98,9 +98,8 @@ class Once:
             return None
         run = Run(config)
         # A `Send` may carry a copy that has lost its calls: the graph has the messages themselves.
-        histories = self._models(state), self._models(run.value_after(self.messages_key))
-        made = (next((m for m in each if _makes(m, call)), None) for each in histories)
-        message = next((m for m in made if m and m.id), None)
+        message = self._made_in(state, call)
+        message = message or self._made_in(run.value_after(self.messages_key), call)
         found = OnceCall(run, call, message, self)
         return None if found.record.row in _CLAIMED.get() else found
 
@@ -170,16 +169,20 @@ class Once:
             calls += [call] if call else []
         return calls
 
+    def _made_in(self, state: Any, call: Mapping[str, Any]) -> AIMessage | None:
+        """The newest message of a state that makes a call; None without one, or without its id.
+
+        Not by the tool that it names: a gate may have put a call of another tool in its place.
+        """
+        ids = ((m, [each["id"] for each in m.tool_calls]) for m in self._models(state))
+        message = next((m for m, own in ids if call["id"] in own), None)
+        return message if message and message.id else None
+
     def _models(self, state: Any) -> Iterator[AIMessage]:
         """The messages of models, the newest first: it makes the calls that run."""
         state = {self.messages_key: state} if isinstance(state, list) else state
         history: Sequence[BaseMessage] = messages_in(state, self.messages_key) or ()
         return (m for m in reversed(history) if isinstance(m, AIMessage))
-
-
-def _makes(message: AIMessage, call: Mapping[str, Any]) -> bool:
-    # Not by its name: a gate may have put a call of another tool in its place.
-    return any(each["id"] == call["id"] for each in message.tool_calls)
 
 
 class OnceCall:
