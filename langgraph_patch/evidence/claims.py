@@ -60,7 +60,7 @@ FIELDS = ("run", "what", "got", "answers", "place", "asked", "tool")
 _FIRST_FIELDS = {"run", "what"}  # of the version before: `what` is as the tool got it
 
 UNWRITTEN: dict[str, tuple[str, Any]] = {}
-"""By the runs of claims, how they ended, as long as that is not written: this process knows it."""
+"""How claims ended whose end is not stored yet, by their runs: this process alone knows it."""
 
 
 def is_record(namespace: str) -> bool:
@@ -129,7 +129,7 @@ class Claim:
         return " ".join(Claim.digest("", each)[:16] for each in answers)
 
     def is_of(self, tool: str) -> bool:
-        """Whether it may be that of a call of a tool: an agent in a tool has ids of its own."""
+        """Whether it may be of this tool: an agent in a tool may make another call with the id."""
         return self.tool in ("", tool)
 
     def result(self, call_id: str) -> Any:

@@ -80,7 +80,7 @@ _JudgedCalls: TypeAlias = dict[tuple[int, int], JudgedCall]
 """By the keys of the calls."""
 
 _Records: TypeAlias = Mapping[tuple[int, int], Recorded]
-"""The same."""
+"""What the records of calls that run once show, by the keys of the calls."""
 
 
 @dataclass(frozen=True, slots=True)

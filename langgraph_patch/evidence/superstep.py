@@ -262,7 +262,7 @@ class Superstep:
 
     @property
     def is_goto(self) -> bool:
-        """Whether a client sent the run to a node, or another run: the first alone is recorded."""
+        """Whether a client sent the run to a node; of several such runs the first is recorded."""
         return TASKS in self._commanded or bool(self.commanded_nodes)
 
     @property

@@ -53,7 +53,7 @@ class Reader:
         messages_key: The state key of the history.
         required: Whether to raise if the checkpointer raises. Otherwise the search ends there.
         nodes: The nodes of the running graph; none are known of a thread that is only stored.
-        seen: A checkpoint that was read a moment ago: it is not read again, once. Default: none.
+        seen: A checkpoint that was read a moment ago: it is used once, in place of a query.
         budget: How many more messages the search may load.
         error: The first error of the checkpointer, or None.
     """

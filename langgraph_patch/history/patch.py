@@ -186,7 +186,7 @@ def read_if_damaged(
 
 
 def settled(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
-    """The part of a valid history in which each call has its result: before its last call."""
+    """The part of a valid history before its last message of a model: no call is open there."""
     places = (n for n in reversed(range(len(messages))) if isinstance(messages[n], AIMessage))
     return messages[: next(places, 0)]
 
