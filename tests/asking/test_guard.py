@@ -42,17 +42,10 @@ from langgraph_patch import (
 )
 from langgraph_patch.errors import UnfinishedError
 
-CUT = ("mail", '{"to": "bo')
-"""LangChain completes it to `mail(to="bo")`, and a bare graph sends the mail."""
-
-
-CUT_STREAM, CUT_AT_LIMIT = streamed(CUT), streamed(CUT, reason="length")
-
-
 COMPLETE = ("mail", '{"to": "al"}')
 CUT = ("mail", '{"to": "bo')
 """LangChain completes it to `mail(to="bo")`, and a bare graph sends the mail."""
-CUT_STREAM = streamed(CUT)
+CUT_STREAM, CUT_AT_LIMIT = streamed(CUT), streamed(CUT, reason="length")
 MALFORMED = ("mail", '{"to": "bo",,}')
 """No JSON, though the model finished it."""
 
@@ -170,12 +163,11 @@ def agent_of(
     *named: Any,
     reason: Any = "limit",
     asynchronous: bool = False,
-    kinds: Any = AGENTS,
 ) -> Agent:
     """An agent whose model makes these calls, streamed or not, and then says `done`."""
     whole = way == "invoke" and name != "merging"
     script = SHAPES[shape](named, reason, whole=whole)
-    agent = Agent(kinds[name], script, asynchronous=asynchronous)
+    agent = Agent(AGENTS[name], script, asynchronous=asynchronous)
     agent.model.streaming = not whole
     return agent
 

@@ -43,11 +43,6 @@ def empty(messages: Any) -> str | None:
     return "must have either content or tool_calls" if says else None
 
 
-def blocks(messages: Any) -> str | None:
-    """A rule of a provider that knows texts alone."""
-    return "unknown block" if any(isinstance(m.content, list) for m in messages) else None
-
-
 SILENT = [HumanMessage("1", id="1"), SAID, ai(" ", id="2")]
 FOREIGN = [HumanMessage("1", id="1"), claude(THINKING, TEXT, id="3")]
 BOTH = [*SILENT, *FOREIGN[1:]]
@@ -66,9 +61,9 @@ def agent(place, rule, history=(), **fields):
     return thread(graph, [*history]), model
 
 
-def say(text="2"):
+def say():
     """An input."""
-    return {"messages": [HumanMessage(text)]}
+    return {"messages": [HumanMessage("2")]}
 
 
 PATCHED = [place for place in PLACES if place != "bare"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START
 from langgraph.types import Command
@@ -17,22 +17,20 @@ from langgraph_swarm import create_handoff_tool, create_swarm
 from kit import BARE, Agent, StrictModel, calls, lines, patched
 from langgraph_patch import is_placeholder, validate_messages
 from langgraph_patch.testing import RefusedError
-from support.histories import with_field
 from support.placeholder_texts import UNKNOWN, WAITED
 
 MAIL = ("mail", {"to": "bob"})
 WIRE = ("wire", {"amount": 5})
 BOTH = calls(MAIL, WIRE, id="a1")
 FINE = AIMessage("fine", id="fine")
-YES = AIMessage("yes?", id="yes")
 SENT = "tool c1: sent to bob"
 NOT_WIRED = f"tool c2: {WAITED.format('wire', 'c2')}"
 NOTHING_KNOWN = [f"tool c{n}: {UNKNOWN.format(t, f'c{n}')}" for n, t in ((1, "mail"), (2, "wire"))]
 
 
-def agent(*script: Any, kind: str = "create_agent", **options: Any) -> Agent:
-    """A bare agent, with options of its maker."""
-    return Agent(lambda *parts: BARE[kind](*parts, **options), *script)
+def agent(*script: Any) -> Agent:
+    """A bare agent."""
+    return Agent(BARE["create_agent"], *script)
 
 
 def valid_lines(it: Agent) -> list[str]:
@@ -80,10 +78,6 @@ def test_the_recursion_limit():
     assert not it.desk.did
 
 
-TWO_MAILS = calls(MAIL, ("mail", {"to": "eve"}))
-ASKS = {"mail": True}
-
-
 def test_a_stale_approval_runs_nothing():
     """After the human moved on, an answer by the old id runs no node, so nothing can repair."""
     it = patched(agent(BOTH, FINE))
@@ -109,15 +103,12 @@ def swarm(kind: str, alice: Any, bob: Any, **options: Any) -> Agent:
 
     def build(_: Any, tools: Any, saver: Any) -> Any:
         agents = [
-            BARE[kind](
-                model, [*tools, create_handoff_tool(agent_name=other)], None, name=name, **made
-            )
+            BARE[kind](model, [*tools, create_handoff_tool(agent_name=other)], None, name=name)
             for model, name, other in ((alice, "alice", "bob"), (bob, "bob", "alice"))
         ]
         builder = create_swarm(agents, default_active_agent="alice")
         return builder.compile(checkpointer=saver)
 
-    made = {"middleware": options.pop("middleware")} if "middleware" in options else {}
     return Agent(build, **options)
 
 
@@ -151,24 +142,3 @@ def test_a_call_beside_a_handoff(kind: str, expected: str, made: Any, *, asynchr
     it.say("hello")
     assert lines(it.history)[5:] == ["human: hello", "ai: done"]
     assert it.graph.get_state(it.config).values["active_agent"] == "bob"
-
-
-# --- messages with fields that LangChain's constructor refuses ----------------------------------
-
-
-GO = HumanMessage("go", id="h1")
-CALL = calls(MAIL, id="a1")
-RECORDED = ToolMessage("r", tool_call_id="c1", id="t1", name="mail")
-
-DAMAGED: dict[str, tuple[list[Any], list[str]]] = {
-    "human content None": ([with_field(GO, content=None)], ["human: "]),
-    "content a number": (
-        [GO, with_field(CALL, content=7), RECORDED],
-        ["human: go", "ai c1: 7", "tool c1: r"],
-    ),
-    "result id None": (
-        [GO, CALL, with_field(RECORDED, tool_call_id=None)],
-        ["human: go", "ai c1: ", NOTHING_KNOWN[0]],
-    ),
-}
-"""Histories, and what the model reads of them."""

@@ -21,7 +21,6 @@ from typing import Annotated, Any, Literal
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
-    AgentMiddleware,
     HumanInTheLoopMiddleware,
     ModelCallLimitMiddleware,
     PIIMiddleware,
@@ -300,10 +299,10 @@ def build(*nodes: Any, schema: Any = State) -> Any:
     return above(*nodes, state=schema)
 
 
-def ran(builder: Any, saver: Any = None, **options: Any) -> InMemorySaver:
+def ran(builder: Any) -> InMemorySaver:
     """The checkpointer of a graph that has run once."""
-    saver = saver or InMemorySaver()
-    builder.compile(checkpointer=saver).invoke(QUESTION, THREAD, **options)
+    saver = InMemorySaver()
+    builder.compile(checkpointer=saver).invoke(QUESTION, THREAD)
     return saver
 
 
@@ -319,12 +318,6 @@ def checkpoints(saver: InMemorySaver) -> list[Any]:
 def namespaces(saver: InMemorySaver) -> set[str]:
     """The namespaces of the thread."""
     return {saved.config["configurable"]["checkpoint_ns"] for saved in checkpoints(saver)}
-
-
-def pending(saver: InMemorySaver, namespace: str = "") -> list[Any]:
-    """The pending writes of the newest checkpoint of a graph."""
-    place: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": namespace}}
-    return list(saver.get_tuple(place).pending_writes or ())
 
 
 def test_namespaces_that_last_longer_than_a_task():
@@ -423,7 +416,11 @@ async def test_is_node_timeout():
     with pytest.raises(Exception, match=r"(?i)time") as raised:
         await builder.compile(checkpointer=saver).ainvoke({"messages": []}, THREAD)
     assert storage.is_node_timeout(raised.value)
-    [error] = [value for _, channel, value in pending(saver) if channel == "__error__"]
+    [error] = [
+        value
+        for _, channel, value in checkpoints(saver)[0].pending_writes
+        if channel == "__error__"
+    ]
     assert storage.is_node_timeout(error)
     assert not storage.is_node_timeout(TimeoutError("the tool's own"))
 
@@ -590,19 +587,6 @@ def test_run_start_untraced():
 
 
 # --- prebuilt agents and tool nodes ------------------------------------------------------------
-
-
-class Around(AgentMiddleware[Any, Any, Any]):
-    """A middleware with a node before the agent, and one before and one after the model."""
-
-    def before_agent(self, state: Any, runtime: Any) -> None:
-        """Do nothing."""
-
-    def before_model(self, state: Any, runtime: Any) -> None:
-        """Do nothing."""
-
-    def after_model(self, state: Any, runtime: Any) -> None:
-        """Do nothing."""
 
 
 def test_sent_call():

@@ -227,40 +227,6 @@ def test_a_lenient_model_reads_what_is_recorded_before_it_does_it_again(agent: s
     assert MAILED == ["x"]
 
 
-def hub(builder: Any, gate: str, ends: Any) -> None:
-    """START, the model and the tools lead to the gate."""
-    builder.add_edge(START, gate).add_edge("llm", gate).add_edge("tools", gate)
-
-    def route(state: Any) -> str:
-        last = state["messages"][-1]
-        if getattr(last, "tool_calls", None):
-            return "tools"
-        return END if isinstance(last, AIMessage) else "llm"
-
-    builder.add_conditional_edges(gate, route, ends and ["tools", "llm", END])
-
-
-def between(builder: Any, gate: str, ends: Any) -> None:
-    """The tools may lead back to the gate, which an edge leads to the tools."""
-    builder.add_edge(START, "llm").add_edge(gate, "tools")
-    ends_here = lambda state: gate if state["messages"][-1].tool_calls else END
-    builder.add_conditional_edges("llm", ends_here, ends and [gate, END])
-    failed = lambda state: gate if "Error" in state["messages"][-1].text else "llm"
-    builder.add_conditional_edges("tools", failed, [gate, "llm"])
-
-
-def executor(builder: Any, gate: str, ends: Any) -> None:
-    """The gate is the first node of a graph that is a node, with the tools behind it."""
-    inner = StateGraph(MessagesState)
-    for name in (gate, "tools"):
-        inner.add_node(name, builder.nodes.pop(name).runnable)
-    inner.add_edge(START, gate).add_edge(gate, "tools")
-    inner.add_conditional_edges("tools", lambda _: END, ends and [gate, END])
-    builder.add_node("act", inner.compile()).add_edge(START, "llm").add_edge("act", "llm")
-    called = lambda state: "act" if state["messages"][-1].tool_calls else END
-    builder.add_conditional_edges("llm", called, ["act", END])
-
-
 class Judge:
     """A node between a model and its tools, which asks a model of its own about them."""
 
