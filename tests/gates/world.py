@@ -215,6 +215,14 @@ class World:
         return [tool_of(pay), tool_of(look)]
 
 
+def answer_to(pause: Any, text: str) -> Any:
+    """The answer "yes" or "no" to a tool, or as a middleware wants it."""
+    if not isinstance(pause.value, dict):
+        return text
+    kind = {"type": "approve" if text == "yes" else "reject"}
+    return {"decisions": [kind for _ in pause.value["action_requests"]]}
+
+
 def last_calls(messages: Sequence[BaseMessage]) -> list[Any]:
     """The calls of the last message."""
     return list(getattr(messages[-1], "tool_calls", None) or [])

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from langchain_core.messages import (
     AIMessage,
-    AIMessageChunk,
     BaseMessage,
     HumanMessage,
     RemoveMessage,
@@ -27,10 +26,11 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel
 
-from kit import StrictModel, calls, lines, tool_of
+from kit import StrictModel, above, calls, lines, loop, model_node, send_each, streamed, tool_of
 from langgraph_patch import with_patching
 from langgraph_patch.history.patch import patch_messages
 from langgraph_patch.repairing.writing import NodeOutput
+from support.histories import invalid_of
 from support.refused import RefusedError, RefusingModel
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
@@ -240,8 +240,7 @@ def test_a_call_is_over_only_if_something_is_said_behind_it(way: str):
     """
     judge = RefusingModel(rule=strict, script=[AIMessage("safe", id="s")])
     of_judge = {**SAYS, **SAYS_NOT}[way]
-    inner = StateGraph(State).add_node("judge", lambda s: of_judge(judge.invoke(s["messages"])))
-    inner.add_edge(START, "judge")
+    inner = above(lambda state: of_judge(judge.invoke(state["messages"])), state=State)
     builder = StateGraph(State).add_node("team", inner.compile()).add_node("next", lambda _: {})
     builder.add_edge(START, "team")
     graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
@@ -277,9 +276,7 @@ def test_a_node_that_judges_and_pays_itself(*, asynchronous: bool):
         }
 
     model = StrictModel(script=[calls(("pay", {"amount": 5}))])
-    builder = StateGraph(MessagesState).add_node("act", executor).add_edge(START, "llm")
-    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
-    graph = with_patching(builder.add_edge("llm", "act").compile(checkpointer=InMemorySaver()))
+    graph = with_patching(above(model_node(model), executor).compile(InMemorySaver()))
     history = {"messages": [HumanMessage("pay 5")]}
     with pytest.raises(RefusedError, match="tool_use"):
         asyncio.run(graph.ainvoke(history, THREAD)) if asynchronous else graph.invoke(
@@ -324,14 +321,7 @@ def test_an_error_behind_closed_calls_is_the_refusal():
 
 def test_an_error_behind_an_unusable_message_leaves_the_turn_as_it_is():
     """The bare node has answered with that message: a second run must not make an error of it."""
-    cut = {
-        "name": "pays",
-        "args": '{"amount',
-        "id": "c1",
-        "error": None,
-        "type": "invalid_tool_call",
-    }
-    unusable = AIMessage("", invalid_tool_calls=[cut])  # type: ignore[list-item]
+    unusable = AIMessage("", invalid_tool_calls=[invalid_of('{"amount', name="pays")])
     model = StrictModel(script=[unusable, AIMessage("fine")])
 
     def llm(state: Any) -> Any:
@@ -339,8 +329,7 @@ def test_an_error_behind_an_unusable_message_leaves_the_turn_as_it_is():
             raise IndexError
         return {"messages": [model.invoke(state["messages"])]}
 
-    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
-    state = with_patching(builder.compile()).invoke({"messages": [HumanMessage("pay")]})
+    state = with_patching(above(llm)).compile().invoke({"messages": [HumanMessage("pay")]})
     assert [m.type for m in state["messages"]] == ["human", "ai"]
 
 
@@ -353,8 +342,7 @@ def test_a_node_that_appends_to_its_list(*, is_refused: bool):
         state["messages"].append(model.invoke(state["messages"]))
         return state
 
-    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    graph = with_patching(above(llm).compile(InMemorySaver()))
     state = graph.invoke({"messages": [*OLD, HumanMessage("well?", id="w")]}, THREAD)
     assert [m.text for m in state["messages"][1:]] == (
         ["rain?", "[no text]", "well?", "rain"] if is_refused else ["rain?", "", "well?", "rain"]
@@ -363,16 +351,13 @@ def test_a_node_that_appends_to_its_list(*, is_refused: bool):
 
 def test_a_node_that_appends_a_cut_message_asks_again():
     """What it adds is compared with its list as it was before."""
-    cut = {"name": "pays", "args": '{"amount": ', "id": "c1", "index": 0}
-    script = [[AIMessageChunk(content="", id="a1", tool_call_chunks=[cut])], "rain"]
-    model = StrictModel(script=script)
+    model = StrictModel(script=[streamed(("pays", '{"amount": ')), "rain"])
 
     def llm(state: Any) -> Any:
         state["messages"].append(model.invoke(state["messages"]))
         return state
 
-    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    graph = with_patching(above(llm).compile(InMemorySaver()))
     state = graph.invoke({"messages": [HumanMessage("well?", id="w")]}, THREAD)
     assert [m.type for m in state["messages"]] == ["human", "ai", "tool", "ai"]
     assert state["messages"][-1].text == "rain"
@@ -391,19 +376,13 @@ def test_recording_that_is_switched_on_while_a_call_waits():
         paid.append(amount)
         return "looked"
 
-    def graph(model: Any, saver: Any) -> Any:
-        sends = lambda state: [Send("tools", [c]) for c in state["messages"][-1].tool_calls] or END
-        builder = StateGraph(MessagesState).add_node("tools", ToolNode([asks, looks]))
-        builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
-        builder.add_edge(START, "llm").add_conditional_edges("llm", sends, ["tools", END])
-        builder.add_conditional_edges("tools", lambda _: "llm", ["llm"])
-        return builder.compile(checkpointer=saver)
-
-    saver = InMemorySaver()
     model = StrictModel(script=[calls(("looks", {"amount": 1}), ("asks", {"amount": 2}))])
-    graph(model, saver).invoke({"messages": [HumanMessage("go")]}, THREAD)
-    recorded = with_patching(graph(model, saver), record=True)
-    state = recorded.invoke(Command(resume="yes"), THREAD)
+    builder = loop(model, [asks, looks], router=send_each)
+    builder.edges.discard(("tools", "agent"))
+    builder.add_conditional_edges("tools", lambda _: "agent", ["agent"])
+    graph = builder.compile(InMemorySaver())
+    graph.invoke({"messages": [HumanMessage("go")]}, THREAD)
+    state = with_patching(graph, record=True).invoke(Command(resume="yes"), THREAD)
     assert (paid, len(model.seen)) == ([1], 2)
     assert [m.text for m in state["messages"][2:]] == ["looked", "yes 2", "done"]
 
