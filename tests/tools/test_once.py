@@ -21,8 +21,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 from typing_extensions import TypedDict
 
@@ -515,10 +514,7 @@ def test_one_answer_twice_at_once_does_not_go_to_another_call(called):
         return handler(request.override(tool=pay, tool_call=sent))
 
     model = StrictModel(script=[calls((called, {"amount": 5}), (called, {"amount": 10}))])
-    builder = StateGraph(MessagesState)
-    builder.add_node("model", lambda s: {"messages": [model.invoke(s["messages"])]})
-    builder.add_node("tools", ToolNode([pay], wrap_tool_call=slow))
-    builder.add_edge(START, "model").add_conditional_edges("model", tools_condition)
+    builder = loop(model, ToolNode([pay], wrap_tool_call=slow))
     graph = with_patching(builder.compile(checkpointer=InMemorySaver()), once=["pay"])
     graph.invoke({"messages": [("user", "pay")]}, THREAD)
 
@@ -599,11 +595,7 @@ def test_the_answer_to_a_call_that_failed_or_still_runs_does_not_go_to_another_c
 
     async def main():
         model = StrictModel(script=[calls(("pay", {"amount": 5}), ("pay", {"amount": 6}))])
-        builder = StateGraph(MessagesState)
-        builder.add_node("model", lambda s: {"messages": [model.invoke(s["messages"])]})
-        builder.add_node("tools", ToolNode([pay], handle_tool_errors=False))
-        builder.add_edge(START, "model").add_conditional_edges("model", tools_condition)
-        builder.add_edge("tools", "model")
+        builder = loop(model, ToolNode([pay], handle_tool_errors=False))
         graph = with_patching(builder.compile(checkpointer=InMemorySaver()), once=["pay"])
         await graph.ainvoke({"messages": [("user", "pay")]}, THREAD)
         errors = []
