@@ -263,7 +263,7 @@ def scripts() -> dict[str, Any]:
     }
 
 
-BEGUN = ["a task", "an async task", "a tool", "a graph", "an answered interrupt"]
+BEGUN = ["a task", "an async task", "a tool", "a graph", "a model", "an answered interrupt"]
 
 
 @pytest.mark.parametrize("case", ["refused", "unusable"])
@@ -293,6 +293,9 @@ def test_nothing_that_was_begun_is_done_twice(begun: str, case: str):
             mail.invoke({"to": "bob"})
         if begun == "a graph":
             inner.invoke({"messages": []})
+        if begun == "a model":
+            StrictModel().invoke("hi")
+            desk.note("it ran")
         return model.invoke(history)
 
     async def acall(history: Any) -> Any:
@@ -306,6 +309,19 @@ def test_nothing_that_was_begun_is_done_twice(begun: str, case: str):
         with ends or nullcontext():
             asyncio.run(graph.ainvoke(each, CONFIG))
     assert (sum(desk.did.values()), len(model.seen)) == (1, 1)
+
+
+def test_an_error_of_a_node_that_looks_like_a_refusal():
+    """No model run has it, so the node runs once."""
+    desk = Desk()
+
+    def call(_: Any) -> None:
+        desk.note("it ran")
+        raise RefusedError("its own request")
+
+    with pytest.raises(RefusedError):
+        node_of(call).invoke(say(SILENT), CONFIG)
+    assert desk.did == {"it ran": 1}
 
 
 class SlowModel(StrictModel):

@@ -106,6 +106,16 @@ def judged(judge: Any, look: Any, returned: Any) -> Any:
     return gate
 
 
+def noted(judge: Any, _: Any, returned: Any) -> Any:
+    """A gate that asks nobody but a model."""
+
+    def gate(state: Any) -> dict[str, Any]:
+        verdict = judge.invoke([*state["messages"], HumanMessage("note it")]).text
+        return {"verdict": verdict, **returned(state["messages"])}
+
+    return gate
+
+
 RETURNED: dict[str, Any] = {
     "nothing": lambda _: {},
     "all": lambda history: {"messages": history},
@@ -132,27 +142,31 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 LOOKS = [last_call, by_attribute, by_type, by_search]
-CASES = [
-    (each, LOOKS[(a + b) % 4], [*RETURNED][a], OPTIONS[b])
+CASES: list[tuple[Any, ...]] = [
+    (judged, each, LOOKS[(a + b) % 4], [*RETURNED][a], OPTIONS[b])
     for n, each in enumerate(REFUSALS)
     for a, b in product(range(4), range(4))
     if (a + b) % 4 == n
 ]
 """What is returned with each option, and the others in turn."""
+CASES += [
+    (noted, refusal, None, returned, OPTIONS[(a + b) % 4])
+    for (a, refusal), (b, returned) in product(enumerate(REFUSALS), enumerate(RETURNED))
+]
 
 
-@pytest.mark.parametrize(("refusal", "look", "returned", "options"), CASES)
+@pytest.mark.parametrize(("make", "refusal", "look", "returned", "options"), CASES)
 def test_a_judge_that_is_refused_ends_no_call(
-    refusal: str, look: Any, returned: str, options: dict[str, Any]
+    make: Any, refusal: str, look: Any, returned: str, options: dict[str, Any]
 ):
-    """The human is asked, the approved call runs once, and its result is read.
+    """A human is asked if the node asks one, the call runs once, and its result is read.
 
-    A judge that accepts no open call ends there, as in the bare graph: its node asks a human about
-    what it finds, and must not find a placeholder.
+    A judge that accepts no open call ends there, as in the bare graph: its node may ask a human
+    about what it finds, and must not find a placeholder; or it says nothing behind the call.
     """
     judge = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("safe")] * 9)
     model = StrictModel(script=[calls(("pays", {"amount": 5}))])
-    gate = judged(judge, look, RETURNED[returned])
+    gate = make(judge, look, RETURNED[returned])
     graph = with_gate(gate, model).compile(checkpointer=InMemorySaver())
     graph = with_patching(graph, **options)
     history = [*OLD, HumanMessage("pay 5", id="p")]
@@ -162,39 +176,11 @@ def test_a_judge_that_is_refused_ends_no_call(
         assert graph.get_state(THREAD).next == ("gate",)
         assert graph.get_state(THREAD).values["messages"][-1].tool_calls
         return
-    graph.invoke({"messages": history}, THREAD)
-    assert [each.value for each in graph.get_state(THREAD).interrupts] == ["pay?"]
-    assert not [m for m in graph.get_state(THREAD).values["messages"] if m.type == "tool"]
-    state = graph.invoke(Command(resume="yes"), THREAD)
-    assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
-    assert state["messages"][-1].text == "done"
-
-
-@pytest.mark.parametrize(
-    ("refusal", "options", "returned"),
-    [(r, OPTIONS[(a + b) % 4], w) for a, r in enumerate(REFUSALS) for b, w in enumerate(RETURNED)],
-)
-def test_a_note_about_a_live_call_ends_it_not(refusal: str, options: Any, returned: str):
-    """A node that asks nobody but a model goes on, and the call runs once.
-
-    If the model accepts no open call, the node ends with the refusal, as in the bare graph: it says
-    nothing behind the call, so the call is alive.
-    """
-    notes = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("noted")] * 9)
-    model = StrictModel(script=[calls(("pays", {"amount": 5}))])
-
-    def gate(state: Any) -> Any:
-        verdict = notes.invoke([*state["messages"], HumanMessage("note it")]).text
-        return {"verdict": verdict, **RETURNED[returned](state["messages"])}
-
-    graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()), **options)
-    history = {"messages": [*OLD, HumanMessage("pay 5", id="p")]}
-    if refusal == "the open call":
-        with pytest.raises(RefusedError, match="tool_use"):
-            graph.invoke(history, THREAD)
-        assert graph.get_state(THREAD).values["messages"][-1].tool_calls
-        return
-    state = graph.invoke(history, THREAD)
+    state = graph.invoke({"messages": history}, THREAD)
+    if make is judged:
+        assert [each.value for each in graph.get_state(THREAD).interrupts] == ["pay?"]
+        assert not [m for m in graph.get_state(THREAD).values["messages"] if m.type == "tool"]
+        state = graph.invoke(Command(resume="yes"), THREAD)
     assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
     assert state["messages"][-1].text == "done"
 
@@ -285,37 +271,32 @@ def test_a_node_that_judges_and_pays_itself(*, asynchronous: bool):
     assert paid == []
 
 
-def test_a_judge_that_is_not_asked_has_not_judged():
-    """A gate that skips its judge where it finds no call must not find a placeholder."""
+def skipping(judge: Any, messages: list[BaseMessage]) -> str:
+    """Ask no judge where there is no call."""
+    if not getattr(messages[-1], "tool_calls", None):
+        return "nothing to judge"
+    return str(judge.invoke(messages).text)
+
+
+def asserting(judge: Any, messages: list[BaseMessage]) -> str:
+    """Fail where a result is found."""
+    verdict = judge.invoke([*messages, HumanMessage("safe?")]).text
+    assert messages[-1].type == "ai", "a tool has run already"
+    return str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"), [(skipping, "said nothing behind"), (asserting, "a tool has run already")]
+)
+def test_a_gate_that_finds_its_calls_closed(ask: Any, said: str):
+    """What it then skips or raises is no judgement and no error of the user: it is the refusal."""
     judge = RefusingModel(rule=strict, script=[AIMessage("safe")])
     model = StrictModel(script=[calls(("pays", {"amount": 5}))])
-
-    def gate(state: Any) -> Any:
-        if not getattr(state["messages"][-1], "tool_calls", None):
-            return {"verdict": "nothing to judge"}
-        return {"verdict": judge.invoke(state["messages"]).text}
-
+    gate = lambda state: {"verdict": ask(judge, state["messages"])}
     graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()))
     with pytest.raises(RefusedError, match="tool_use") as caught:
         graph.invoke({"messages": [HumanMessage("pay 5")]}, THREAD)
-    assert any("said nothing behind" in each for each in caught.value.__notes__)
-    assert lines(graph.get_state(THREAD).values["messages"])[1:] == ["ai c1: "]
-
-
-def test_an_error_behind_closed_calls_is_the_refusal():
-    """A gate that finds a result where it expects none fails: that is not the user's error."""
-    judge = RefusingModel(rule=strict, script=[AIMessage("safe")])
-    model = StrictModel(script=[calls(("pays", {"amount": 5}))])
-
-    def gate(state: Any) -> Any:
-        verdict = judge.invoke([*state["messages"], HumanMessage("safe?")]).text
-        assert state["messages"][-1].type == "ai", "a tool has run already"
-        return {"verdict": verdict}
-
-    graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()))
-    with pytest.raises(RefusedError, match="tool_use") as caught:
-        graph.invoke({"messages": [HumanMessage("pay 5")]}, THREAD)
-    assert any("a tool has run already" in each for each in caught.value.__notes__)
+    assert any(said in each for each in caught.value.__notes__)
     assert lines(graph.get_state(THREAD).values["messages"])[1:] == ["ai c1: "]
 
 

@@ -227,40 +227,14 @@ def test_a_lenient_model_reads_what_is_recorded_before_it_does_it_again(agent: s
     assert MAILED == ["x"]
 
 
-class Judge:
-    """A node between a model and its tools, which asks a model of its own about them."""
-
-    def __init__(self) -> None:
-        self.refusals = 2
-        self.model = RefusingModel(rule=self.rule)
-
-    def rule(self, _: Any) -> str | None:
-        """Refuse the first request, and the same with other ids."""
-        self.refusals -= 1
-        return "max_tokens is too large" if self.refusals >= 0 else None
-
-    def __call__(self, state: Any) -> dict[str, Any]:
-        """Ask without the history."""
-        return {"verdicts": [self.model.invoke(f"{len(state['messages'])} messages").text]}
-
-
-class Judged(MessagesState):
-    """The history and what the judge says."""
-
-    verdicts: list[str]
-
-
 def test_a_refusal_of_another_request_closes_no_calls():
     """The calls were not in it: they are about to run."""
-    judge, model = Judge(), StrictModel(AIMessage("", tool_calls=[PAY]), "done")
-    builder = StateGraph(Judged).add_node("judge", judge).add_node("tools", ToolNode([pays]))
-    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_edge(START, "llm").add_edge("judge", "tools").add_edge("tools", "llm")
-    ends = lambda state: "judge" if state["messages"][-1].tool_calls else END
-    builder.add_conditional_edges("llm", ends, ["judge", END])
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    refusals = iter(["max_tokens is too large"] * 2)  # the request, and the same with other ids
+    judge = RefusingModel(rule=lambda _: next(refusals, None))
+    model = StrictModel(AIMessage("", tool_calls=[PAY]), "done")
+    asks_without_history = lambda _: judge.invoke("Is it safe?") and {}
+    graph = with_patching(with_nodes(model, judge=asks_without_history))
     with pytest.raises(RefusedError, match="max_tokens"):
         graph.invoke({"messages": [("user", "pay")]}, CONFIG)
     state = graph.invoke(None, CONFIG)
     assert [m.text for m in state["messages"][2:]] == ["paid 5", "done"]
-    assert state["verdicts"] == ["done"]
