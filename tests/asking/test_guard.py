@@ -27,7 +27,7 @@ from langchain_core.messages import (
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.graph import START, MessagesState, add_messages
 from langgraph.prebuilt import tools_condition
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
@@ -374,8 +374,7 @@ SAY_GO: Any = {"messages": [HumanMessage("go")]}
 
 def of_one_node(call: Any, schema: Any = MessagesState) -> Any:
     """A patched graph with one node."""
-    builder = StateGraph(schema).add_node("model", call).add_edge(START, "model")
-    return with_patching(builder.compile(checkpointer=InMemorySaver()))
+    return with_patching(above(call, state=schema).compile(InMemorySaver()))
 
 
 def play(graph: Any) -> list[Any]:
@@ -441,8 +440,7 @@ def test_what_holds_a_cut_call_keeps_its_type(make, form):
         held["it"] = form(merged(model.stream(state["messages"])))
         return {"messages": [held["it"]], "value": held}
 
-    builder = StateGraph(Counted).add_node("model", node).add_edge(START, "model")
-    found = with_patching(builder.compile()).invoke(SAY_GO)["value"]
+    found = of_one_node(node, Counted).invoke(SAY_GO, THREAD)["value"]
     assert type(found) is type(held)
     assert (len(held["it"].tool_calls), len(found["it"].tool_calls)) == (2, 1)
 

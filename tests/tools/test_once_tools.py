@@ -146,7 +146,6 @@ def test_what_is_missing_is_an_error_before_the_tool(kind):
     assert talk.say("pay") == "GraphError"
     assert "a OwnSaver is not known to keep the first" in str(talk.error)
     build = KINDS[kind]
-    talk.graph = build(StrictModel(script=talk.model.script), [talk.bank.tool], None, once=["pay"])
     talk.graph = build(
         StrictModel(script=[calls(("pay", {"amount": 5}))]), [talk.bank.tool], None, once=["pay"]
     )
