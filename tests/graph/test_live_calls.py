@@ -153,6 +153,8 @@ CASES += [
     (noted, refusal, None, returned, OPTIONS[(a + b) % 4])
     for (a, refusal), (b, returned) in product(enumerate(REFUSALS), enumerate(RETURNED))
 ]
+RETURNED["a note of a model"] = lambda _: {"messages": [AIMessage("checked")]}
+CASES.append((judged, "the open call", by_attribute, "a note of a model", {}))
 
 
 @pytest.mark.parametrize(("make", "refusal", "look", "returned", "options"), CASES)
