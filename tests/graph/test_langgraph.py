@@ -29,7 +29,7 @@ from langchain.agents.middleware import (
 )
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.runnables import RunnableConfig
 from langgraph.cache.memory import InMemoryCache
 from langgraph.channels import DeltaChannel
 from langgraph.channels.binop import BinaryOperatorAggregate
@@ -507,37 +507,6 @@ def test_copy_builder():
     shared = [value for name, value in containers.items() if vars(copied)[name] is value]
     assert all(value is True or value is None for value in shared)
     assert {"nodes", "edges", "branches", "channels", "schemas", "waiting_edges"} <= set(containers)
-
-
-def extended(left: list[Any], right: list[Any]) -> list[Any]:
-    """A reducer that changes the stored list."""
-    left.extend(right)
-    return left
-
-
-class Kept(State):
-    """A state with each kind of channel for a history."""
-
-    added: Annotated[list[Any], extended]
-    delta: Annotated[list[Any], DeltaChannel(lambda left, several: sum(several, left))]
-    last: list[Any]
-
-
-@pytest.mark.parametrize("key", ["messages", "added", "delta", "last"])
-def test_a_router_that_reads_the_state_itself(key: str):
-    """LangGraph reads nothing for it; it has what the node wrote, which is stored once."""
-    read: list[Any] = []
-
-    def router(state: Any, config: RunnableConfig) -> str:
-        read.append((state, [m.id for m in Run(config).value_after(key)]))
-        return END
-
-    builder = StateGraph(Kept).add_node("node1", lambda _: {key: [HumanMessage("b", id="b")]})
-    graphs.Graph(builder).add_router("node1", RunnableLambda(router), [END])
-    graph = builder.add_edge(START, "node1").compile()
-    ids = ["b"] if key == "last" else ["a", "b"]
-    assert [m.id for m in graph.invoke({key: [HumanMessage("a", id="a")]})[key]] == ids
-    assert read == [({}, ids)]
 
 
 def test_compiled_like():
