@@ -34,12 +34,7 @@ from typing_extensions import TypedDict
 
 import kit
 from kit import STATES, Agent, StrictModel, above, calls, history_of, loop, streamed
-from langgraph_patch import (
-    is_placeholder,
-    patch_model,
-    validate_messages,
-    with_patching,
-)
+from langgraph_patch import is_placeholder, patch_model, validate_messages, with_patching
 from langgraph_patch.errors import UnfinishedError
 
 COMPLETE = ("mail", '{"to": "al"}')

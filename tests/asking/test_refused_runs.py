@@ -22,17 +22,7 @@ from kit import Desk
 from langgraph_patch import patch_model
 from langgraph_patch.asking.refusal import is_refusal, refusal_text
 from langgraph_patch.errors import EvidenceError
-from support.refused import (
-    CONFIG,
-    PLACES,
-    SAID,
-    TEXT,
-    THINKING,
-    WAYS,
-    RefusingModel,
-    ai,
-    claude,
-)
+from support.refused import CONFIG, PLACES, SAID, TEXT, THINKING, WAYS, RefusingModel, ai, claude
 
 
 def empty(messages: Any) -> str | None:

@@ -37,13 +37,7 @@ from kit import (
     patched,
     refuses,
 )
-from langgraph_patch import (
-    PatchNode,
-    patch_model,
-    patch_node,
-    validate_messages,
-    with_patching,
-)
+from langgraph_patch import PatchNode, patch_model, patch_node, validate_messages, with_patching
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from langgraph_patch.graph.node import PatchedNode

@@ -25,15 +25,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 from typing_extensions import TypedDict
 
-from kit import (
-    BARE,
-    KINDS,
-    NESTED,
-    StrictModel,
-    calls,
-    loop,
-    results_in,
-)
+from kit import BARE, KINDS, NESTED, StrictModel, calls, loop, results_in
 from langgraph_patch import with_patching
 from langgraph_patch.errors import GraphError, PatchError, StartedError
 from langgraph_patch.evidence.claims import is_record
