@@ -44,7 +44,7 @@ from langgraph.types import CachePolicy, Command, RetryPolicy, Send, interrupt
 from packaging.version import Version
 from typing_extensions import TypedDict
 
-from kit import BARE, Agent, RunNames, above, calls
+from kit import BARE, Agent, above, calls
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph import graphs, storage
 from langgraph_patch._langgraph.nodes import Nodes
@@ -168,27 +168,6 @@ def test_what_is_kept_is_kept_once(monkeypatch):
     del owner, tasks, each
     gc.collect()
     assert kept == {}
-
-
-def test_what_is_kept_for_all_attempts_of_a_task():
-    """What was pushed in the first one is not."""
-    found: list[Any] = []
-
-    def node(state: Any, config: RunnableConfig) -> None:
-        run = Run(config)
-        found.append((dict(run.kept), run.written))
-        run.kept["seen"] = len(found)
-        push_message(AIMessage("a", id="pushed"))
-        if len(found) == 1:
-            raise ConnectionError
-
-    policy = RetryPolicy(max_attempts=2, initial_interval=0, jitter=False)
-    builder = StateGraph(MessagesState).add_node("node", node, retry_policy=policy)
-    graph = builder.add_edge(START, "node").compile()
-    for _ in range(2):
-        found.clear()
-        graph.invoke(QUESTION)
-        assert found == [({}, []), ({"seen": 1}, [])]
 
 
 def test_what_a_task_writes_first():
@@ -532,27 +511,6 @@ def test_compiled_like():
     assert {name: getattr(new, name) for name in names} == {
         name: getattr(graph, name) for name in names
     }
-
-
-def test_run_start_untraced():
-    """Conditional edges from START run without events, and everything else is as before."""
-    seen, drawn, routed = [], [], []
-    for change in (None, graphs.run_start_untraced):
-        builder = StateGraph(State).add_node("node1", nothing).add_node("node2", nothing)
-        builder.add_conditional_edges(
-            START, lambda _: routed.append(1) or "node2", ["node1", "node2"]
-        )
-        graph = builder.compile(checkpointer=InMemorySaver())
-        if change is not None:
-            change(graph)
-        drawn.append(graph.get_graph().draw_mermaid())
-        handler = RunNames()
-        graph.invoke(QUESTION, {**THREAD, "callbacks": [handler]})
-        seen.append(handler.names)
-    assert START in seen[0]
-    assert [name for name in seen[0] if name != START] == seen[1]
-    assert drawn[0] == drawn[1]
-    assert len(routed) == 2
 
 
 # --- prebuilt agents and tool nodes ------------------------------------------------------------
