@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -24,7 +24,6 @@ from langgraph_patch.errors import OptionError
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.placeholders import Placeholder
-from langgraph_patch.history.reading import Reading
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.repairing.writing import new_messages, stream_results
@@ -184,7 +183,7 @@ class PatchToolCallsMiddleware(_Base):
             stream_results(run, new_messages(repair.patch))
         if damage is not None or not are_identical(request.messages, history):
             request = yield from self._repaired(request, repair, run)
-        attempts = Attempts(_AgentRequest(run, self._repairer, request, handler))
+        attempts = Attempts(_AgentRequest(run, {_HISTORY: self._repairer}, request, handler))
         response: ModelResponse[Any] = yield from ask(attempts)
         for patch in attempts.patches.values():
             stored = repair.patch if repair is not None else Patch(history, (), history)
@@ -252,24 +251,19 @@ class _AgentRequest(Request):
     """The request of the middleware: the handler is called.
 
     Attributes:
-        repairer: The repairer of the history.
         asked: What the handler gets.
         handler: Calls the model.
     """
 
-    repairer: Repairer
     asked: ModelRequest[Any]
     handler: Callable[[ModelRequest[Any]], Any]
+    # LangChain drops the updates of middlewares further in.
+    returns_all: ClassVar[bool] = False
 
     @property
     def asks(self) -> tuple[object, ...]:
         """The model of the request; a middleware further in may take another one."""
         return self.asked.model, self.asked.model_settings
-
-    @property
-    def returns_all(self) -> bool:
-        """Whether the response is all: LangChain drops the updates of middlewares further in."""
-        return False
 
     @property
     def _history(self) -> list[BaseMessage]:
@@ -283,12 +277,6 @@ class _AgentRequest(Request):
         """The request with another history."""
         messages = cast("list[AnyMessage]", histories.get(_HISTORY, self._history))
         return replace(self, asked=self.asked.override(messages=messages))
-
-    def left_open(self) -> Mapping[str, tuple[Repairer, Reading]]:
-        """The history, if calls at its end were left open."""
-        repairer = replace(self.repairer, leaves_open=False)
-        reading = repairer.read(self._history)
-        return {} if reading is None else {_HISTORY: (repairer, reading)}
 
     def send(self) -> IORequest:
         """Call the model."""
@@ -305,7 +293,7 @@ class _AgentRequest(Request):
 
     def closed(self, output: ModelResponse[Any], message: AIMessage) -> Histories:  # noqa: ARG002 - of every form
         """The history behind the message."""
-        return {_HISTORY: self.repairer.closed([*self._history, message]).messages}
+        return {_HISTORY: self.repairers[_HISTORY].closed([*self._history, message]).messages}
 
     def with_turns(self, output: ModelResponse[Any], turns: Histories) -> ModelResponse[Any]:
         """The response behind the first message and its placeholders."""

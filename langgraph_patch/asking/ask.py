@@ -143,7 +143,7 @@ def _next_form(
         if is_of_application:
             failed = attempts.misled(guard, error=error)
         is_failure = failed is error and not isinstance(error, GraphBubbleUp)
-        if is_failure and attempts.first.has_history:
+        if is_failure and not guard.drops:
             _note_own_error(error, guard, attempts.first.run, is_of_application=is_of_application)
     if failed is not None and (around := in_charge()) is not None:
         around.passed_on += carried if failed is error else carried_by(failed)

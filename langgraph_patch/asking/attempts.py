@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from langgraph_patch.asking.request import (
     Request,
     are_same_request,
     begins_with,
+    models_of,
 )
 from langgraph_patch.errors import note
 from langgraph_patch.history.changes import Patch
@@ -105,7 +107,10 @@ class Attempts:
             self._refused = _RefusedBefore(models, histories, ())
             if before := next(filter(self._refused.is_same, run.kept.get(Attempts, ())), None):
                 return self._given_up(before.notes)
-            tools = _tool_names([each for _, each in models or ()] or [*self.first.options])
+            tools = _tool_names(
+                [each for _, each in models or ()]
+                or [options for _, options in models_of(*self.first.asks)]
+            )
             has_form = self._form is not None
             self._forms = Form.in_turn(histories, texts, {*tools}, has_form=has_form)
             self._sent += [] if has_form else [histories]
@@ -123,8 +128,11 @@ class Attempts:
     def _closed(self) -> IOGenerator[Mapping[str, Patch] | None]:
         """The repairs that close the calls at the end, for what is sent; None if none are open."""
         found = dict[str, Patch]()
-        for key, (repairer, reading) in self.first.left_open().items():
-            found[key] = (yield from repairer.repair(reading, self.first.run)).patch
+        histories = {} if self.first.may_ask else self.first.histories()
+        for key, history in histories.items():
+            repairer = replace(self.first.repairers[key], leaves_open=False)
+            if (reading := repairer.read(history)) is not None:
+                found[key] = (yield from repairer.repair(reading, self.first.run)).patch
         self._closed_in = tuple(found)
         return found or None
 
