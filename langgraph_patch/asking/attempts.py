@@ -48,19 +48,18 @@ class Attempts:
 
     Args:
         request: The request.
-        is_again: Whether it was made before, and answered with an unusable message. Default: False.
 
     Attributes:
         request: The next form of it.
         patches: What can be stored of its histories, by their state keys; none before a refusal,
             and none if every form was refused.
         answers: The texts of what models have answered, as far as callbacks show.
-        own_error: What the application raised when its code ran again; None if it raised nothing.
+        closed_in: The histories whose calls at the end were closed for the next form.
+        own_error: What the application itself raised; None if it raised nothing.
     """
 
-    def __init__(self, request: Request, *, is_again: bool = False) -> None:
+    def __init__(self, request: Request) -> None:
         self.request = self.first = request
-        self._is_again = is_again
         self.own_error: BaseException | None = None
         self.answers: Collection[str] = ()
         self.patches: Mapping[str, Patch] = {}
@@ -69,16 +68,11 @@ class Attempts:
         self._sent: list[Histories] = []
         self._errors: list[BaseException] = []
         self._refused = _RefusedBefore(None, {}, ())
-        self._closed_in: Sequence[str] = ()  # the histories whose calls at the end were closed
+        self.closed_in: Sequence[str] = ()
         self._changes = ""  # of the newest form that has any
         self._accepted = self._accepted_before()
         if self._accepted is not None:
             self._take(self._accepted.form.of_next(request.histories()))
-
-    @property
-    def has_closed(self) -> bool:
-        """Whether calls at the end were closed for the next form."""
-        return bool(self._closed_in)
 
     @property
     def stored(self) -> Histories:
@@ -133,7 +127,7 @@ class Attempts:
             repairer = replace(self.first.repairers[key], leaves_open=False)
             if (reading := repairer.read(history)) is not None:
                 found[key] = (yield from repairer.repair(reading, self.first.run)).patch
-        self._closed_in = tuple(found)
+        self.closed_in = tuple(found)
         return found or None
 
     def _take(self, form: Form) -> None:
@@ -163,17 +157,15 @@ class Attempts:
         Returns:
             The refusal; what the application raised, if no call was closed; None for nothing.
         """
-        if self._is_again and not isinstance(error, GraphBubbleUp):
+        if not isinstance(error, GraphBubbleUp):
             self.own_error = error
-        if not self._closed_in or guard is None:
+        if not self.closed_in or guard is None:
             return error
-        if error is None and self.request.says_more(output, self._closed_in, guard.answers):
+        if error is None and self.request.says_more(output, self.closed_in, guard.answers):
             return None
-        self.request, self.patches = self.first, {}
         end = f"raised {error!r}" if error else "said nothing behind the calls"
-        note(self._errors[0], _MISLED.format(self._changes[:_MAX_NOTE], end))
         logger.warning(_MISLED.format(self._changes, end), exc_info=error)
-        return self._errors[0]
+        return self._given_up([_MISLED.format(self._changes[:_MAX_NOTE], end)])
 
     def _refused_again(self, hint: str | None, guard: TruncationGuard | None) -> BaseException:
         """The first error, if no form is left: all of them were refused."""
