@@ -42,7 +42,7 @@ from langgraph_patch.asking.streamed_calls import (
     is_unusable,
     refuse_truncated,
 )
-from langgraph_patch.asking.unfinished import Unfinished
+from langgraph_patch.asking.unfinished import Correction, Unfinished
 from langgraph_patch.errors import UnfinishedError
 from langgraph_patch.history.fields import text_of
 
@@ -76,11 +76,13 @@ class Asked(NamedTuple):
         model: The model, serialized.
         messages: Its input.
         options: The options of the request.
+        metadata: Those of the run.
     """
 
     model: Any
     messages: Any
     options: Any
+    metadata: Mapping[str, Any] | None
 
 
 class TruncationGuard(BaseCallbackHandler):
@@ -140,8 +142,7 @@ class TruncationGuard(BaseCallbackHandler):
         self.passed_on: list[BaseException] = []
         self.ignore_agent = self.ignore_chain = drops  # the node is not run again: no need to know
         self._runs: dict[UUID, StreamedCalls] = {}
-        self.unfinished = Unfinished()
-        self._models: dict[UUID, Any] = {}  # the metadata of each run
+        self.unfinished: list[Unfinished] = []
         self._asked: dict[UUID, Asked] = {}
         self._open: set[UUID] = set()  # what has begun and not ended
         self._in_a_row = 0  # damaged messages since the last good one
@@ -185,7 +186,7 @@ class TruncationGuard(BaseCallbackHandler):
         self._has_called |= nearer._has_called
         self.answered |= nearer.answered
         self.answers += nearer.answers
-        self._models |= nearer._models
+        self._asked |= nearer._asked
         self._chains += nearer._chains
 
     # --- callbacks -------------------------------------------------------------------------
@@ -209,8 +210,8 @@ class TruncationGuard(BaseCallbackHandler):
 
     def on_llm_start(self, *asked: Any, run_id: UUID, metadata: Any = None, **options: Any) -> None:
         """Collect the chunks of a model run, if this guard is in charge."""
-        self._models[run_id] = metadata
-        self._asked[run_id] = Asked(asked[:1], asked[1:], options.get("invocation_params"))
+        own = options.get("invocation_params")
+        self._asked[run_id] = Asked(asked[:1], asked[1:], own, metadata)
         self._open.add(run_id)
         self._before[run_id] = self._in_a_row
         if _GUARD.get() is self:
@@ -253,7 +254,7 @@ class TruncationGuard(BaseCallbackHandler):
             return
         if run_id not in self._runs:  # someone nearer to the model is in charge of it
             return
-        is_nested, before = self._is_nested(self._models.get(run_id)), len(self.unfinished)
+        is_nested, before = self._is_nested(self._asked[run_id].metadata), len(self.unfinished)
         if calls := self._ended(run_id, message):
             self._correct(message, calls, drops=is_nested)
         is_damaged = len(self.unfinished) > before
@@ -268,12 +269,7 @@ class TruncationGuard(BaseCallbackHandler):
         """Count the message that a guard below the node was in charge of."""
         if nearer._run.namespace == self._run.namespace:  # not in a graph below the node
             self._is_unusable = False
-            self._count(self._in_a_row, is_damaged=nearer.is_unfinished)
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether the newest message was truncated or unusable."""
-        return self._in_a_row > 0
+            self._count(self._in_a_row, is_damaged=nearer._in_a_row > 0)
 
     def _count(self, in_a_row: int, *, is_damaged: bool) -> None:
         self._in_a_row = self._in_a_row + 1 if is_damaged else 0
@@ -297,7 +293,9 @@ class TruncationGuard(BaseCallbackHandler):
 
     def corrected(self, output: Any, keys: Collection[str]) -> Any:
         """The output of the node, with the messages corrected that it merged itself."""
-        return self.unfinished.corrected(output, keys, self._correct)
+        if not self.unfinished:
+            return output
+        return Correction(self.unfinished, keys, self._correct).of(output, drops=not keys)
 
     def _correct(
         self, message: AIMessage, calls: Sequence[StreamedCall], *, drops: bool = False
@@ -325,7 +323,7 @@ class TruncationGuard(BaseCallbackHandler):
         is_truncated = any(call.args is None for call in calls)
         if is_truncated or (message is not None and is_unusable(message)):
             ids = set() if message is None else {text_of(message.id)}
-            self.unfinished.add(run.message_ids | ids, calls)
+            self.unfinished.append(Unfinished(run.message_ids | ids, calls))
         return calls if is_truncated else []
 
     # --- what ran --------------------------------------------------------------------------
@@ -333,7 +331,7 @@ class TruncationGuard(BaseCallbackHandler):
     @property
     def ran_one_model(self) -> bool:
         """Whether one model ran below the node, and nothing else was begun."""
-        return len(self._models) == 1 and not self.began_more
+        return len(self._asked) == 1 and not self.began_more
 
     @property
     def only_failed(self) -> bool:
@@ -356,7 +354,8 @@ class TruncationGuard(BaseCallbackHandler):
             return True
         if not self._of_request and (self._run.has_asked or self._run.has_begun_tasks):
             return True
-        return any(map(self._is_nested, [*self._models.values(), *self._chains]))
+        of_models = [asked.metadata for asked in self._asked.values()]
+        return any(map(self._is_nested, [*of_models, *self._chains]))
 
     @property
     def models(self) -> list[Any]:
@@ -397,7 +396,8 @@ class TruncationGuard(BaseCallbackHandler):
             asked: Whether the model was asked again already. Default: False.
         """
         if isinstance(message, AIMessage):
-            if not (self.unfinished.has(message) and is_unusable(message)):
+            is_unfinished = any(each.may_be(message) for each in self.unfinished)
+            if not (is_unfinished and is_unusable(message)):
                 return False
         elif not self._is_unusable:
             return False
