@@ -7,7 +7,7 @@ node may merge the chunks of a stream itself, take a call out of its message, or
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, cast
@@ -81,10 +81,7 @@ class Correction:
             parts = [below(part, drops=drops) for part in kept]
             return value if are_identical(parts, value) else type(value)(parts)
         if isinstance(value, Command | Overwrite):
-            old = {each.name: getattr(value, each.name) for each in fields(value)}
-            new = {name: below(part, drops=drops) for name, part in old.items()}
-            changed = {name: part for name, part in new.items() if part is not old[name]}
-            return replace(value, **changed) if changed else value
+            return with_changed(value, lambda _, part: below(part, drops=drops))
         return with_changed(value, lambda key, part: below(part, drops=key not in self.keys))
 
     def _is_truncated(self, value: Any) -> bool:
