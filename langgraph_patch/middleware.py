@@ -175,38 +175,23 @@ class PatchToolCallsMiddleware(_Base):
         damage = self._repairer.read(
             history, run, look_again=is_new_turn, may_be_recorded=run.may_have_unread_results
         )
-        repair = None
+        repair = Repair(Patch(history, (), history))
         if damage is not None and run.is_alone:
-            found = yield from self._repairer.repair(damage, run, restore=True)
-            repair = found if found.patch else None
-        if repair is not None:
+            repair = yield from self._repairer.repair(damage, run, restore=True)
             stream_results(run, new_messages(repair.patch))
-        if damage is not None or not are_identical(request.messages, history):
-            request = yield from self._repaired(request, repair, run)
+        messages = repaired = cast("list[BaseMessage]", request.messages)
+        if repair.patch and are_identical(messages, repair.patch.before):
+            repaired = repair.patch.messages
+        elif damage is not None or not are_identical(messages, history):
+            repaired = yield from self._repairer.repaired(messages, run)
+        if repaired is not messages:
+            request = request.override(messages=cast("list[AnyMessage]", repaired))
         attempts = Attempts(_AgentRequest(run, {_HISTORY: self._repairer}, request, handler))
         response: ModelResponse[Any] = yield from ask(attempts)
         for patch in attempts.patches.values():
-            stored = repair.patch if repair is not None else Patch(history, (), history)
-            if are_identical(patch.before, stored.messages) and run.is_alone:
-                repair = Repair(Patch.joined(stored, patch), repair.restored if repair else ())
-        if repair is None:
-            return response
-        return (yield from self._written(repair, response, run))
-
-    # --- the history ---------------------------------------------------------------------
-
-    def _repaired(
-        self, request: ModelRequest[Any], repair: Repair | None, run: Run
-    ) -> IOGenerator[ModelRequest[Any]]:
-        """The request with a valid history; the same object if its history is valid."""
-        messages = cast("list[BaseMessage]", request.messages)
-        if repair is not None and are_identical(messages, repair.patch.before):
-            repaired = repair.patch.messages
-        else:
-            repaired = yield from self._repairer.repaired(messages, run)
-        if repaired is messages:
-            return request
-        return request.override(messages=cast("list[AnyMessage]", repaired))
+            if are_identical(patch.before, repair.patch.messages) and run.is_alone:
+                repair = repair._replace(patch=Patch.joined(repair.patch, patch))
+        return (yield from self._written(repair, response, run)) if repair.patch else response
 
     def _written(
         self, repair: Repair, response: ModelResponse[Any], run: Run
