@@ -21,11 +21,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from contextvars import Context, ContextVar, Token
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar
 from itertools import chain
-from typing import Any, NamedTuple, Self, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -77,18 +77,20 @@ class Asked(NamedTuple):
         messages: Its input.
         options: The options of the request.
         metadata: Those of the run.
+        in_a_row: How many messages in a row were damaged when it began.
     """
 
     model: Any
     messages: Any
     options: Any
     metadata: Mapping[str, Any] | None
+    in_a_row: int
 
 
 class TruncationGuard(BaseCallbackHandler):
     """Collects the chunks of model runs and corrects their messages when they end.
 
-    It is in charge of what runs inside its `with` block. Chunks are only stored, and judged once
+    It is in charge of what runs inside `acting`. Chunks are only stored, and judged once
     when the model run ends. The message of `on_llm_end` is the object that `invoke` returns, so it
     is corrected in place. It must not define `tap_output_*` methods: they would make LangChain
     stream.
@@ -124,7 +126,6 @@ class TruncationGuard(BaseCallbackHandler):
     ignore_retriever = True
     ignore_retry = True
     ignore_custom_event = True
-    ignore_llm = False
     ignore_agent = False
     ignore_chain = False
 
@@ -146,36 +147,34 @@ class TruncationGuard(BaseCallbackHandler):
         self._asked: dict[UUID, Asked] = {}
         self._open: set[UUID] = set()  # what has begun and not ended
         self._in_a_row = 0  # damaged messages since the last good one
-        self._before: dict[UUID, int] = {}  # how many there were when the run began
         self._chains: list[Any] = []  # that of each runnable, which may be a graph
         self._ran_tool = False
         self.answered = self.answered_last = False
         self.answers: list[str] = []
         self.has_closed = self._has_called = False
         self._is_unusable = False  # whether the newest message of a model of the node is
-        self._around: TruncationGuard | None = None
-        self._token: Token[Any] | None = None
 
-    def __enter__(self) -> Self:
-        self._around, self._token = in_charge(), _GUARD.set(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._token is not None:
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Be in charge of what runs inside."""
+        around, token = in_charge(), _GUARD.set(self)
+        try:
+            yield
+        finally:
             with suppress(ValueError):  # thrown away with its event loop, it is in another context
-                _GUARD.reset(self._token)
-        if self._around is not None:
-            self._around.learn(self)
+                _GUARD.reset(token)
+            if around is not None:
+                around.learn(self)
 
     def around(self, request: IORequest) -> IORequest:
         """A request with this guard in charge. The caller corrects its output with it."""
 
         def call() -> Any:
-            with self:
+            with self.acting():
                 return request.sync()
 
         async def acall() -> Any:
-            with self:
+            with self.acting():
                 return await request.asynchronous()
 
         return IORequest(call, acall)
@@ -211,9 +210,8 @@ class TruncationGuard(BaseCallbackHandler):
     def on_llm_start(self, *asked: Any, run_id: UUID, metadata: Any = None, **options: Any) -> None:
         """Collect the chunks of a model run, if this guard is in charge."""
         own = options.get("invocation_params")
-        self._asked[run_id] = Asked(asked[:1], asked[1:], own, metadata)
+        self._asked[run_id] = Asked(asked[:1], asked[1:], own, metadata, self._in_a_row)
         self._open.add(run_id)
-        self._before[run_id] = self._in_a_row
         if _GUARD.get() is self:
             self._runs[run_id] = StreamedCalls()
             if self._sees is not None:
@@ -249,21 +247,19 @@ class TruncationGuard(BaseCallbackHandler):
         self.answers += [each.text for each in generations[:1]]
         message = getattr(generations[0], "message", None) if generations else None
         self._has_called |= bool(getattr(message, "tool_calls", None))
-        if not isinstance(message, AIMessage):
-            self._ended(run_id)
+        if not isinstance(message, AIMessage) or run_id not in self._runs:
+            self._ended(run_id)  # nothing, if someone nearer to the model is in charge of it
             return
-        if run_id not in self._runs:  # someone nearer to the model is in charge of it
-            return
-        is_nested, before = self._is_nested(self._asked[run_id].metadata), len(self.unfinished)
-        if calls := self._ended(run_id, message):
-            self._correct(message, calls, drops=is_nested)
-        is_damaged = len(self.unfinished) > before
+        asked = self._asked[run_id]
+        is_nested = self._is_nested(asked.metadata)
+        if (damaged := self._ended(run_id, message)) is not None:
+            self._correct(message, damaged.calls, drops=is_nested)
         if is_nested:
             return
-        self._is_unusable = is_damaged and is_unusable(message)
+        self._is_unusable = damaged is not None and is_unusable(message)
         # A message that was asked for before another one was damaged does not follow it.
-        in_a_row = min(self._before.pop(run_id, 0), self._in_a_row)
-        self._count(in_a_row, is_damaged=is_damaged)
+        in_a_row = min(asked.in_a_row, self._in_a_row)
+        self._count(in_a_row, is_damaged=damaged is not None)
 
     def follow(self, nearer: TruncationGuard) -> None:
         """Count the message that a guard below the node was in charge of."""
@@ -315,16 +311,17 @@ class TruncationGuard(BaseCallbackHandler):
 
     def _ended(
         self, run_id: UUID, message: AIMessage | None = None, *, failed: bool = False
-    ) -> list[StreamedCall]:
-        """The calls of a run, if this guard is in charge and one of them is truncated."""
+    ) -> Unfinished | None:
+        """What a run did not finish, if this guard is in charge of it."""
         if (run := self._runs.pop(run_id, None)) is None:
-            return []
+            return None
         calls = run.calls(message, failed=failed)
         is_truncated = any(call.args is None for call in calls)
-        if is_truncated or (message is not None and is_unusable(message)):
-            ids = set() if message is None else {text_of(message.id)}
-            self.unfinished.append(Unfinished(run.message_ids | ids, calls))
-        return calls if is_truncated else []
+        if not (is_truncated or (message is not None and is_unusable(message))):
+            return None
+        ids = set() if message is None else {text_of(message.id)}
+        self.unfinished.append(Unfinished(run.message_ids | ids, calls))
+        return self.unfinished[-1]
 
     # --- what ran --------------------------------------------------------------------------
 

@@ -216,7 +216,7 @@ class PatchedNode(GeneratorRunnable[Any, Any], RunnableLambda[Any, Any]):
                 waiting = newest if guard.unfinished or guard.errors else []
                 if not waiting:
                     yield newest[0]
-                with guard:  # not across the `yield`: the caller may be in another context
+                with guard.acting():  # not across the `yield`: the caller may be in another context
                     newest = await next_part(parts)
         for part in waiting:
             yield await run_async(self._asked(attempts, {}, (part, guard)))
