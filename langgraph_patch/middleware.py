@@ -250,27 +250,22 @@ class _AgentRequest(Request):
         """The model of the request; a middleware further in may take another one."""
         return self.asked.model, self.asked.model_settings
 
-    @property
-    def _history(self) -> list[BaseMessage]:
-        return cast("list[BaseMessage]", self.asked.messages)
-
     def histories(self) -> Histories:
         """The history in the request."""
-        return {_HISTORY: self._history}
+        return {_HISTORY: cast("list[BaseMessage]", self.asked.messages)}
 
     def with_histories(self, histories: Histories) -> _AgentRequest:
         """The request with another history."""
-        messages = cast("list[AnyMessage]", histories.get(_HISTORY, self._history))
+        messages = cast("list[AnyMessage]", histories.get(_HISTORY, self.asked.messages))
         return replace(self, asked=self.asked.override(messages=messages))
 
     def send(self) -> IORequest:
         """Call the model."""
         return IORequest(lambda: self.handler(self.asked), lambda: self.handler(self.asked))
 
-    def corrected(self, output: Any, guard: TruncationGuard) -> ModelResponse[Any]:
+    def corrected(self, output: ModelResponse[Any], guard: TruncationGuard) -> ModelResponse[Any]:
         """The response without truncated calls."""
-        response = ModelResponse(result=[output]) if isinstance(output, AIMessage) else output
-        return replace(response, result=guard.corrected(response.result, [_HISTORY]))
+        return replace(output, result=guard.corrected(output.result, [_HISTORY]))
 
     def message(self, output: ModelResponse[Any]) -> BaseMessage | None:
         """The last message of the response."""
@@ -278,7 +273,7 @@ class _AgentRequest(Request):
 
     def closed(self, output: ModelResponse[Any], message: AIMessage) -> Histories:  # noqa: ARG002 - of every form
         """The history behind the message."""
-        return {_HISTORY: self.repairers[_HISTORY].closed([*self._history, message]).messages}
+        return {_HISTORY: self.repairers[_HISTORY].closed([*self.asked.messages, message]).messages}
 
     def with_turns(self, output: ModelResponse[Any], turns: Histories) -> ModelResponse[Any]:
         """The response behind the first message and its placeholders."""
