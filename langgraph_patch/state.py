@@ -63,16 +63,14 @@ def history_after(state: Any, key: str, run: Run) -> list[BaseMessage] | None:
 
 def replace_values(state: Any, values: Mapping[str, Any]) -> Any:
     """A copy of `state`, of the same type, with other values."""
-    if isinstance(state, dict):
-        copied = copy.copy(state)
-        for key, value in values.items():  # `update` of a `Counter` adds
-            copied[key] = value
-        return copied
     if isinstance(state, BaseModel):
         return state.model_copy(update=values)
     copied = copy.copy(state)
     for key, value in values.items():
-        object.__setattr__(copied, key, value)  # the dataclass may be frozen
+        if isinstance(state, dict):
+            copied[key] = value  # `update` of a `Counter` adds
+        else:
+            object.__setattr__(copied, key, value)  # the dataclass may be frozen
     return copied
 
 

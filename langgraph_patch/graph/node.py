@@ -175,12 +175,7 @@ class PatchedNode(GeneratorRunnable[Any, Any], RunnableLambda[Any, Any]):
             return output
         later = {key: Patch.joined(patches[key], refused[key]) for key in refused if key in patches}
         patches = {**refused, **patches, **later}
-        # What no model read stays as it is: START repairs it with the next message.
-        is_model = self._is_graph or self._ends_calls or bool(attempts.answers)
-        can_write = is_model and not self._has_cache
-        run = attempts.request.run
-        written = self._with_repairs(NodeOutput(output), patches, run, can_write=can_write)
-        return (yield from written)
+        return (yield from self._with_repairs(NodeOutput(output), patches, attempts))
 
     async def astream(
         self, input: Any, config: RunnableConfig | None = None, **_: Any
@@ -252,12 +247,7 @@ class PatchedNode(GeneratorRunnable[Any, Any], RunnableLambda[Any, Any]):
         return request, patches
 
     def _with_repairs(
-        self,
-        output: NodeOutput,
-        patches: Mapping[str, Patch],
-        run: Run,
-        *,
-        can_write: bool,
+        self, output: NodeOutput, patches: Mapping[str, Patch], attempts: Attempts
     ) -> IOGenerator[Any]:
         """The output, with the repairs that this run of the node writes.
 
@@ -265,6 +255,10 @@ class PatchedNode(GeneratorRunnable[Any, Any], RunnableLambda[Any, Any]):
         read is stored if it adds a message of a model, or if no call is alive before it; START
         repairs the rest with the next message.
         """
+        run = attempts.request.run
+        # What no model read stays as it is: START repairs it with the next message.
+        is_model = self._is_graph or self._ends_calls or bool(attempts.answers)
+        can_write = is_model and not self._has_cache
         can_write = can_write and output.updates is not None and run.is_alone
         # A `Send` or a hook may have given the node another history than the stored one.
         repairs = [

@@ -153,7 +153,6 @@ class PatchNode(RepairNode):
             on_patch=on_patch,
         )
         super().__init__([repairer])
-        self._messages_key = messages_key
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         """Say how it is used: a reader of `patch_model(model)` may call it.
@@ -192,7 +191,7 @@ class PatchNode(RepairNode):
                 f"own that runs alone, before the model. In a function use patch_messages or "
                 f"patch_model."
             )
-        key, channels = self._messages_key, run.channels
+        key, channels = self._repairers[0].messages_key, run.channels
         if channels and key not in channels:
             raise unknown_key_error(key, channels)
         value = get_value(input, key)
