@@ -30,7 +30,7 @@ from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
+from langchain_core.outputs import LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
 from langgraph_patch._langgraph.run import Run
@@ -219,19 +219,12 @@ class TruncationGuard(BaseCallbackHandler):
 
     on_chat_model_start = on_llm_start  # without it LangChain formats the whole history as text
 
-    def on_llm_new_token(
-        self,
-        token: str | list[str | dict[str, Any]],  # noqa: ARG002 - LangChain's signature
-        *,
-        chunk: GenerationChunk | ChatGenerationChunk | None = None,
-        run_id: UUID,
-        **_: Any,
-    ) -> None:
+    def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
         """Store a chunk."""
         if (run := self._runs.get(run_id)) is not None:
             run.add(getattr(chunk, "message", None))
 
-    def on_stream_event(self, event: Any, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
+    def on_stream_event(self, *_: Any, run_id: UUID, **__: Any) -> None:
         """Note that LangChain reads the run as v3 events.
 
         It judges their calls strictly itself, and does not report all chunks.

@@ -27,7 +27,6 @@ from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
-from langgraph_patch.history.findings import Evidence
 from langgraph_patch.history.patch import changes_history, read_if_damaged, settled
 from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
 from langgraph_patch.history.reading import Reading, read_history
@@ -260,9 +259,8 @@ class Repairer:
             own_keys=own_keys,
             channels=channels,
         )
-        answers: Evidence = {}
-        if self.reconcile:
-            answers = yield from reconcile_calls(dangling_calls(reading, evidence), self.reconcile)
+        dangling = dangling_calls(reading, evidence)
+        answers = yield from reconcile_calls(dangling, self.reconcile or {})
         patch = patch_reading(
             reading, placeholder=self.placeholder, evidence={**evidence, **answers}
         )
