@@ -70,8 +70,9 @@ class Attempts:
         self._refused = _RefusedBefore(None, {}, ())
         self.closed_in: Sequence[str] = ()
         self._changes = ""  # of the newest form that has any
-        self._accepted = self._accepted_before()
-        if self._accepted is not None:
+        kept = request.run.kept_by_graph.get(Attempts, ())
+        self._accepted = next((each for each in reversed(kept) if each.is_of(request)), None)
+        if self._accepted is not None:  # by this model, which has refused the history before
             self._take(self._accepted.form.of_next(request.histories()))
 
     @property
@@ -199,14 +200,8 @@ class Attempts:
             logger.info(_ASKED_AT_ONCE, thread_id, form.changes)
         self.request.report(self.patches.values())
 
-    # --- what was accepted before ----------------------------------------------------------
-
-    def _accepted_before(self) -> _Accepted | None:
-        """What this model accepted in this run of the graph, if it has refused this history."""
-        kept = self.first.run.kept_by_graph.get(Attempts, ())
-        return next((each for each in reversed(kept) if each.is_of(self.first)), None)
-
     def _keep(self, form: Form) -> None:
+        """Keep the form in which the model has accepted what it refused."""
         if (model := self.first.known_model) is None:
             return
         # What was repaired may be in the state when the model is asked again.

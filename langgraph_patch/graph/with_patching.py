@@ -181,7 +181,8 @@ def with_patching(
     _check_names(names, nodes)
     tool_nodes = [node.tool_node for node in nodes.values() if node.tool_node is not None]
     tools = {name for each in tool_nodes for name in each.tools_by_name}  # other nodes may run more
-    warn_of_unknown("reconcile", filter(partial(_is_like, tools), reconcile or ()), tools)
+    alike = [name for name in reconcile or () if get_close_matches(name, tools)]
+    warn_of_unknown("reconcile", alike, tools)
     _check_once(repairer.once, tools, nodes)
     _check_keys(Graph(builder), nodes, keys)
     repairers = {key: replace(repairer, messages_key=key, other_histories=keys) for key in keys}
@@ -355,10 +356,6 @@ def _check_keys(graph: Graph, nodes: Mapping[str, CoveredNode], keys: Sequence[s
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "none"
-
-
-def _is_like(names: Collection[str], name: str) -> bool:
-    return bool(get_close_matches(name, names))
 
 
 def _check_once(
