@@ -206,16 +206,8 @@ class PatchNode(RepairNode):
 class EntryNode(RepairNode):
     """The repair node of a patched graph: it repairs all its histories.
 
-    Beside a node that a client's `goto` started it repairs nothing. It leaves calls at the end of a
-    history open, since the tools may come next.
-
-    Args:
-        repairers: One for each history.
-        graph: The graph.
+    Beside a node that a client's `goto` started it repairs nothing.
     """
-
-    def __init__(self, repairers: Sequence[Repairer], graph: Graph) -> None:
-        super().__init__([replace(each, leaves_open=True) for each in repairers], graph)
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         return (yield from super().run(input, config)) if Run(config).is_alone else None
@@ -331,7 +323,8 @@ def add_entry_check(graph: Graph, repairers: Sequence[Repairer]) -> None:
     targets, branches = graph.take_edges(START), graph.take_routers(START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
-    node = EntryNode(repairers, graph)
+    # Calls at the end of a history stay open: the tools may come next.
+    node = EntryNode([replace(each, leaves_open=True) for each in repairers], graph)
     graph.builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
     reads_input = any(Graph.parts_of(each)[2] is None for each in branches.values())
     keys = frozenset(graph.keys) if reads_input else None
