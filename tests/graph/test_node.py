@@ -208,7 +208,7 @@ async def test_events_and_traces_show_messages(name: str, place: str):
     assert validate_messages(it.history) == []
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FrozenState:
     """A state that is a frozen dataclass."""
 
