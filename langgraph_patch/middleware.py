@@ -172,16 +172,16 @@ class PatchToolCallsMiddleware(_Base):
         # Search again at most once per turn.
         is_new_turn = bool(history) and history[-1].type == "human"
         # Only a recorded result ends a call that may be alive: a hook may ask about it.
-        damage = self._repairer.read(
-            history, run, look_again=is_new_turn, may_be_recorded=run.may_have_unread_results
-        )
-        repair = Repair(Patch(history, (), history))
-        if damage is not None and run.is_alone:
-            repair = yield from self._repairer.repair(damage, run, restore=True)
+        damage = self._repairer.read(history, run, look_again=is_new_turn, may_be_recorded=True)
+        repair = found = Repair(Patch(history, (), history))
+        if damage is not None:
+            found = yield from self._repairer.repair(damage, run, restore=run.is_alone)
+        if run.is_alone:
+            repair = found
             stream_results(run, new_messages(repair.patch))
         messages = repaired = cast("list[BaseMessage]", request.messages)
-        if repair.patch and are_identical(messages, repair.patch.before):
-            repaired = repair.patch.messages
+        if found.patch and are_identical(messages, found.patch.before):
+            repaired = found.patch.messages
         elif damage is not None or not are_identical(messages, history):
             repaired = yield from self._repairer.repaired(messages, run)
         if repaired is not messages:

@@ -426,17 +426,24 @@ class Run:
         """
         return self._is_loaded or self._is_edited or self.loaded_checkpoint is None
 
-    @property
     def may_have_unread_results(self) -> bool:
         """Whether results may be recorded that the state does not have.
 
         An input, an update of the state or a fork drops tasks with what they have written. Tasks
-        that wait run beside a node that a client's `goto` starts.
+        that wait run beside a node that a client's `goto` starts. What was so for one node of this
+        run of the graph is so for the next ones, which read what that one has not written, until a
+        search has found nothing.
         """
         triggers = [storage.triggered_node(channel) for _, channel, _ in self.loaded_writes]
         is_started_by_client = self._is_loaded and self.node in triggers
         has_dropped = self._is_edited or self.input_ended_tasks
-        return self.saver is not None and (is_started_by_client or has_dropped)
+        kept = self.kept_by_graph
+        kept["unread"] = kept.get("unread") or is_started_by_client or has_dropped
+        return self.saver is not None and bool(kept["unread"])
+
+    def note_search(self, *, has_found: bool) -> None:
+        """Note whether a search for results that the state does not have has found some."""
+        self.kept_by_graph["unread"] = has_found
 
     @property
     def _source(self) -> Any:

@@ -235,12 +235,15 @@ class PatchedNode(GeneratorRunnable[Any, Any], RunnableLambda[Any, Any]):
         beside them: one of their results is there, and the others are recorded in its tasks.
         """
         run, patches = request.run, dict[str, Patch]()
+        has_dropped = run.may_have_unread_results()
         for key, history in request.read.items():
             is_handoff = self._is_graph and isinstance(history[-1], ToolMessage)
-            may_be_recorded = is_handoff or run.may_have_unread_results
-            damage = self.repairers[key].read(history, run, may_be_recorded=may_be_recorded)
-            if damage and (patch := (yield from self.repairers[key].repair(damage, run)).patch):
-                patches[key] = patch
+            recorded = is_handoff or has_dropped
+            damage = self.repairers[key].read(history, run, may_be_recorded=recorded)
+            if damage is not None:
+                patch = (yield from self.repairers[key].repair(damage, run)).patch
+                run.note_search(has_found=bool(patch))
+                patches |= {key: patch} if patch else {}
         if patches:
             repaired = {key: patch.messages for key, patch in patches.items()}
             request = request.with_histories({**request.histories(), **repaired})

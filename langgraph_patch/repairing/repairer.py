@@ -148,9 +148,11 @@ class Repairer:
                 kept[self.messages_key] = settled(messages)
             elif look_again:  # by START, whose node repairs it
                 kept[self] = damage
-        if damage is None and may_be_recorded and self.recover and read_if_damaged(messages):
-            reading = read_history(messages, leaves_open=True)
-            return reading if reading.unanswered else None
+        if damage is None and may_be_recorded and self.recover:
+            known = kept.get(self.messages_key, ())
+            if read_if_damaged(messages, known=known) is not None:
+                reading = read_history(messages, leaves_open=True)
+                return reading if reading.unanswered else None
         return damage
 
     # --- repair --------------------------------------------------------------------------

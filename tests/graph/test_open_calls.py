@@ -9,7 +9,7 @@ found a placeholder there would ask nobody, and the whole call would run.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from langchain.agents import create_agent
@@ -24,10 +24,11 @@ from langchain_core.messages import (
 )
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
+from langgraph_swarm import create_handoff_tool, create_swarm
 
-from kit import BARE, KINDS, StrictModel, calls, streamed, tool_of
+from kit import BARE, KINDS, StrictModel, calls, model_node, streamed, tool_of
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.refused import RefusedError, RefusingModel
@@ -188,6 +189,50 @@ def mails(to: str) -> str:
     return f"sent to {to}"
 
 
+class Looks(AgentMiddleware[Any, Any]):
+    """A hook before the model: what it finds recorded is not written, since it says nothing."""
+
+    def before_model(self, state: Any, runtime: Any) -> None:
+        """Look at the history."""
+
+
+class Memory(TypedDict):
+    """What a node reads that reads no history."""
+
+    memory: str
+
+
+def remembering(model: Any, tools: Any, saver: Any) -> Any:
+    """A loop by hand, with a node before the model that reads no history."""
+
+    def remembers(_: Memory) -> dict[str, Any]:
+        return {}
+
+    class State(MessagesState):
+        """Both."""
+
+        memory: str
+
+    builder: Any = StateGraph(State).add_node("remembers", remembers, input_schema=Memory)
+    builder.add_node("model", model_node(model)).add_node("tools", ToolNode(tools))
+    builder.add_edge(START, "remembers").add_edge("remembers", "model").add_edge(
+        "tools", "remembers"
+    )
+    builder.add_conditional_edges("model", tools_condition, ["tools", END])
+    return with_patching(builder.compile(checkpointer=saver), record=True)
+
+
+hooked = BARE["create_agent"]
+READERS: dict[str, Any] = {
+    **{kind: KINDS[kind] for kind in ("create_agent", "middleware", "recorded")},
+    "behind a hook": lambda *parts: with_patching(
+        BARE["create_agent"](*parts, middleware=[Looks()])
+    ),
+    "middleware behind a hook": lambda *parts: BARE["create_agent"](
+        *parts, middleware=[Looks(), PatchToolCallsMiddleware()]
+    ),
+    "behind a node without a history": remembering,
+}
 MAILED: list[str] = []
 WAYS: dict[str, Any] = {
     "goto": (Command(goto="model"), False),
@@ -197,7 +242,7 @@ WAYS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", ["create_agent", "middleware", "recorded"])
+@pytest.mark.parametrize("kind", READERS)
 def test_a_lenient_model_reads_what_is_recorded_before_it_does_it_again(kind: str, way: str):
     """A model that accepts open calls does again what has no result."""
     MAILED.clear()
@@ -211,13 +256,30 @@ def test_a_lenient_model_reads_what_is_recorded_before_it_does_it_again(kind: st
         return "done" if has_mailed else calls(("mails", {"to": "x"}), ("asks_first", {"to": "y"}))
 
     tools = [tool_of(mails), tool_of(asks_first)]
-    graph = KINDS[kind](StrictModel(*[again] * 4, refuses=lambda _: None), tools, InMemorySaver())
+    model = StrictModel(*[again] * 4, refuses=lambda _: None)
+    graph = READERS[kind](model, tools, InMemorySaver())
     graph.invoke({"messages": [("user", "mail and wire")]}, CONFIG)
     assert (len(graph.get_state(CONFIG).interrupts), MAILED) == (1, ["x"])
     value, is_updated = WAYS[way]
     if is_updated:
         graph.update_state(CONFIG, {"messages": []}, as_node="tools")
     graph.invoke(value, CONFIG)
+    assert MAILED == ["x"]
+    assert all("sent to x" in [m.text for m in read] for read in model.seen[1:])
+
+
+def test_an_agent_with_a_hook_reads_what_is_recorded_beside_a_handoff():
+    """The hook comes first in it, and writes nothing of what it reads."""
+    MAILED.clear()
+    bob_model = StrictModel(refuses=lambda _: None)
+    handing_over = calls(("mails", {"to": "x"}), ("transfer_to_bob", {}))
+    own = [tool_of(mails), create_handoff_tool(agent_name="bob")]
+    alice = create_agent(StrictModel(handing_over), own, name="alice")
+    bob = create_agent(bob_model, [], name="bob", middleware=[Looks()])
+    swarm = create_swarm([alice, bob], default_active_agent="alice")
+    graph = with_patching(swarm.compile(checkpointer=InMemorySaver()))
+    graph.invoke({"messages": [("user", "mail, then bob")]}, CONFIG)
+    assert "sent to x" in [message.text for message in bob_model.seen[0]]
     assert MAILED == ["x"]
 
 
