@@ -62,13 +62,9 @@ def is_refused_by_all(message: BaseMessage) -> bool:
     In a message of a model neither a content of None counts, which is OpenAI's own form of one that
     only calls tools, nor lists of calls that are None.
     """
-    fields = message.__dict__
-    names_no_call = isinstance(message, ToolMessage) and not isinstance(
-        fields.get("tool_call_id"), str
-    )
-    content = fields.get("content")
-    is_of_openai = isinstance(message, AIMessage) and content is None
-    return names_no_call or not (is_of_openai or isinstance(content, str | list))
+    if isinstance(message, AIMessage):
+        return not isinstance(message.__dict__.get("content"), str | list | None)
+    return corrected(message) is not message
 
 
 def text_of(value: object) -> str:

@@ -28,7 +28,7 @@ the only call of its id in a message is another result of that call, and is told
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import count, takewhile
@@ -111,6 +111,7 @@ class CallingMessage:
         is_over: Whether no pause of its calls is open: a human message comes before the next
             message of a model, or the repair ends it.
         calls: Its calls.
+        behind: The results directly behind it.
         end: The first index after the message that does not hold one of its results.
     """
 
@@ -119,6 +120,7 @@ class CallingMessage:
     after: int = -1
     is_over: bool = False
     calls: list[PairedCall] = field(default_factory=list)
+    behind: Sequence[Result] = ()
     end: int = 0
 
     @property
@@ -196,21 +198,28 @@ def _agree(label: str | None, names: AbstractSet[str], all_names: AbstractSet[st
 # --- pairing ------------------------------------------------------------------------------
 
 
-def pair(
-    calling_messages: Mapping[int, CallingMessage],
-    stored_results: Mapping[int, Sequence[Result]],
-) -> None:
+_Calling: TypeAlias = Mapping[int, CallingMessage]
+"""The messages that call tools, by their index."""
+
+_Stored: TypeAlias = Mapping[int, Sequence[Result]]
+"""The results, by the index of the message that holds them."""
+
+
+def pair(calling_messages: _Calling, stored_results: _Stored) -> None:
     """Find the call of each result.
 
     First results that name a call, then results that name only a tool. Placeholders get what is
     left.
     """
+    for index, calling in calling_messages.items():
+        places = takewhile(stored_results.__contains__, count(index + 1))
+        calling.behind = [stored for place in places for stored in stored_results[place]]
     _forget_names(calling_messages, stored_results)
     names: defaultdict[_Key, set[str]] = defaultdict(set)
     groups = {i: _groups_of(calling, names) for i, calling in calling_messages.items()}
     _place_results(calling_messages, stored_results, groups)
     for index, own in groups.items():
-        in_place = {*_directly_behind(index, stored_results)}
+        in_place = {*calling_messages[index].behind}
         for key, group in own.items():
             if isinstance(key, str) and len(group.calls) > 1:
                 _keep_places(group, in_place)
@@ -227,7 +236,7 @@ def pair(
     for _, group in by_key:
         if group.placeholders:
             _pair_in_order(group.calls, group.placeholders, group.names)
-    _leave_in_place(calling_messages, stored_results)
+    _leave_in_place(calling_messages.values())
     _note_others(by_key)
 
 
@@ -244,10 +253,7 @@ def _note_others(by_key: Sequence[tuple[_Key, _Group]]) -> None:
             group.calls[0].others = [s for s in left if times[key] == 1 or s.name in tools]
 
 
-def _forget_names(
-    calling_messages: Mapping[int, CallingMessage],
-    stored_results: Mapping[int, Sequence[Result]],
-) -> None:
+def _forget_names(calling_messages: _Calling, stored_results: _Stored) -> None:
     """Forget the names in results that a later handoff wrote into them (rule 2).
 
     Such a result belongs to the message that it is directly behind, or it is not paired.
@@ -263,7 +269,7 @@ def _forget_names(
             last_caller[paired.call.id, paired.label] = index
         behind: defaultdict[str | None, list[str | None]] = defaultdict(list)
         real = Counter[str | None]()
-        for stored in _directly_behind(index, stored_results):
+        for stored in calling.behind:
             behind[stored.call_id].append(stored.label)
             real[stored.call_id] += not stored.is_placeholder
             in_place.add(stored)
@@ -280,13 +286,6 @@ def _forget_names(
         if key in untrue and stored.index < last_caller.get(key, 0):
             stored.label = None
             stored.is_misplaced = stored not in in_place
-
-
-def _directly_behind(
-    index: int, stored_results: Mapping[int, Sequence[Result]]
-) -> Iterator[Result]:
-    for place in takewhile(stored_results.__contains__, count(index + 1)):
-        yield from stored_results[place]
 
 
 def _keep_places(group: _Group, in_place: AbstractSet[Result]) -> None:
@@ -312,24 +311,20 @@ def _keep_places(group: _Group, in_place: AbstractSet[Result]) -> None:
         _pair_in_order(rest, named[None], group.names)
 
 
-def _leave_in_place(
-    calling_messages: Mapping[int, CallingMessage],
-    stored_results: Mapping[int, Sequence[Result]],
-) -> None:
+def _leave_in_place(calling_messages: Iterable[CallingMessage]) -> None:
     """Pair the results behind a message with its calls of their id if there are as many (rule 5).
 
     Who wrote them gave each call its own. A name tells nothing there.
     """
     open_before: set[tuple[str | None, str | None]] = set()
-    for index, calling in calling_messages.items():
-        in_place = _directly_behind(index, stored_results)
-        behind = _by_id((stored.call_id, stored) for stored in in_place)
+    for calling in calling_messages:
+        behind = _by_id((stored.call_id, stored) for stored in calling.behind)
         called = _by_id((paired.call.id, paired) for paired in calling.calls)
         called[None] = calling.calls
         for call_id, own in behind.items():
             calls = called[call_id]
             is_whole = len(own) == len(calls) and not any(each.is_placeholder for each in own)
-            is_paired = all(each.call_index == index for each in own)
+            is_paired = all(each.call_index == calling.index for each in own)
             is_free = all(paired.answer is None or paired.answer in own for paired in calls)
             is_late = any((call_id, each.label) in open_before for each in own)
             if is_whole and is_free and not is_paired and not is_late:
@@ -356,8 +351,8 @@ def _free(calls: Iterable[PairedCall]) -> list[PairedCall]:
 
 
 def _place_results(
-    calling_messages: Mapping[int, CallingMessage],
-    stored_results: Mapping[int, Sequence[Result]],
+    calling_messages: _Calling,
+    stored_results: _Stored,
     groups: Mapping[int, Mapping[_Key, _Group]],
 ) -> None:
     """Add each result to the group of its key in the nearest message (rules 1, 2 and 6)."""

@@ -181,8 +181,7 @@ def read_if_damaged(
     if is_valid(rest, leaves_open=leaves_open, look_again=look_again):
         return None
     reading = read_history(as_messages(messages), leaves_open=leaves_open, look_again=look_again)
-    is_damaged = reading.lacks_result or reading.looked_for_again or patch_reading(reading)
-    return reading if is_damaged else None
+    return reading if reading.looked_for_again or patch_reading(reading) else None
 
 
 def settled(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:

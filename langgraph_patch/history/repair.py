@@ -152,17 +152,15 @@ def _placeholder(
         marker["inner"] = len(call.inner)
     if look_again:
         marker["look_again"] = look_again
-    content = _own_content(call, placeholder)
-    if content is None:
-        content = default_text(call)
+    content = _content_of(call, placeholder)
     call_id = call.tool_call_id
     if isinstance(content, str):
         content = ToolMessage(content, name=call.name or None, status="error", tool_call_id=call_id)
     return marked(content, marker, tool_call_id=call_id)
 
 
-def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMessage | None:
-    """The application's own content, in whose texts `{name}` and `{id}` are replaced."""
+def _content_of(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMessage:
+    """The application's own content, in whose texts `{name}` and `{id}` are replaced; or ours."""
     if callable(placeholder):
         try:
             content = placeholder(call)
@@ -177,7 +175,7 @@ def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | T
         return content
     text = placeholder.get(call.cause) if isinstance(placeholder, Mapping) else placeholder
     if text is None:
-        return None
+        return default_text(call)
     return text.replace("{name}", call.name).replace("{id}", call.tool_call_id)
 
 

@@ -193,7 +193,7 @@ def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashabl
 def _system_message(messages: Sequence[BaseMessage]) -> BaseMessage | None:
     """All system messages as one; the same object if there is one, None if there is none."""
     systems = [message for message in messages if isinstance(message, SystemMessage)]
-    system = as_one(systems, "\n\n") if len(systems) > 1 else next(iter(systems), None)
+    system = as_one(systems, "\n\n") if systems else None
     return _named(system, valid_name(system.name)) if system and system.name else system
 
 
