@@ -65,11 +65,8 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                     return False
                 if content == AGENT_CHAT_UI_TEXT and is_invented(message):
                     return False
-                if (
-                    look_again
-                    and (fields["additional_kwargs"] or content == ASSISTANT_UI_TEXT)
-                    and look_again_from(message) is not None
-                ):
+                asks = look_again and (fields["additional_kwargs"] or content == ASSISTANT_UI_TEXT)
+                if asks and look_again_from(message) is not None:
                     return False
             elif waiting:
                 return False
@@ -82,19 +79,17 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                     if type(call["args"]) is not dict:
                         return False
                     waiting[call_id] = call["name"]
-                invalid = fields["invalid_tool_calls"]
-                if invalid or invalid is None:
+                if fields["invalid_tool_calls"] != []:
                     return False
                 if not calls:
                     extra = fields["additional_kwargs"]
                     if calls is None or (extra and not extra.keys().isdisjoint(_RAW_CALLS)):
                         return False
                 if not is_text:
-                    listed = None
+                    listed = {*waiting}
                     for block in content:
                         kind = block["type"]
                         if kind in _ID_KEYS:
-                            listed = {*waiting} if listed is None else listed
                             listed.remove(block[_ID_KEYS[kind]])  # one block for each call
             elif kind is HumanMessage:
                 if not is_text:

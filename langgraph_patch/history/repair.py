@@ -128,19 +128,13 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
 # --- the results that are written ----------------------------------------------------------
 
 
-def _placeholder(
-    call: DanglingCall,
-    placeholder: Placeholder | None,
-    *,
-    look_again: bool | str,
-) -> ToolMessage:
+def _placeholder(call: DanglingCall, finding: Finding, own: Placeholder | None) -> ToolMessage:
     """The placeholder for `call`; its id is set later.
 
     Args:
         call: The call without a result.
-        placeholder: The application's own content. None: the default text of the cause.
-        look_again: Whether the next turn searches once more, or the id of the checkpoint from
-            which it does.
+        finding: What is known of it.
+        own: The application's own content. None: the default text of the cause.
 
     Raises:
         OptionError: If the application's callable returns neither a str nor a `ToolMessage`.
@@ -150,9 +144,9 @@ def _placeholder(
         marker["arguments"] = call.error
     if call.inner:
         marker["inner"] = len(call.inner)
-    if look_again:
-        marker["look_again"] = look_again
-    content = _content_of(call, placeholder)
+    if finding.look_again and call.cause != "malformed":
+        marker["look_again"] = finding.look_again
+    content = _content_of(call, own)
     call_id = call.tool_call_id
     if isinstance(content, str):
         content = ToolMessage(content, name=call.name or None, status="error", tool_call_id=call_id)
@@ -311,8 +305,7 @@ class _Repair:
         else:
             call = _dangling_call(paired, finding)
             cause = call.cause
-            look_again = cause != "malformed" and finding.look_again
-            message = _placeholder(call, self.placeholder, look_again=look_again)
+            message = _placeholder(call, finding, self.placeholder)
             message = self._with_own_id(message, paired, before)
         message = as_result_of(self._call(paired), message)
         self.messages.append(message)

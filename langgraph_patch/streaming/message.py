@@ -273,17 +273,11 @@ def _split_content(
                 final[index] = None
         ids_in_content = {block.call_id for block in blocks if block.is_call}
         if ids_in_content.issuperset(args_by_id):  # other calls are sent behind the content
-            _remove_reasoning_at_end(final)
+            says = [b is not None and not b.is_reasoning for b in final]
+            end = max((place for place, is_said in enumerate(says, 1) if is_said), default=0)
+            final[end:] = [None] * len(final[end:])  # reasoning that nothing follows
     unfinished = [b.stored for b, kept in zip(blocks, final, strict=True) if kept is None]
     return [block.stored for block in final if block is not None], unfinished
-
-
-def _remove_reasoning_at_end(blocks: list[Block | None]) -> None:
-    """Replace reasoning that no other block follows by None."""
-    for index, block in reversed([*enumerate(blocks)]):
-        if block is not None and not block.is_reasoning:
-            return
-        blocks[index] = None
 
 
 def _final_block(block: Block, args_by_id: _Args) -> Block | None:

@@ -304,7 +304,9 @@ def _parts_of(block: Block) -> list[Mapping[str, Any]]:
 def _type_of(block: Block) -> str:
     """The type of what a block holds, as far as it is known."""
     parts = _parts_of(block)
-    return _first(parts, "mime_type", "media_type", "format") or _of_url(parts)
+    url = _first(parts, "url", "image_url", "file_data")
+    of_url = url[5:].partition(";")[0] if url.startswith("data:") else ""
+    return _first(parts, "mime_type", "media_type", "format") or of_url
 
 
 def _size(part: Mapping[str, Any]) -> int:
@@ -320,12 +322,6 @@ def _first(parts: Sequence[Mapping[str, Any]], *keys: str) -> str:
     """The first text under one of the keys; `""` if there is none."""
     found = (part.get(key) for part in parts for key in keys)
     return next((text for text in found if isinstance(text, str) and text), "")
-
-
-def _of_url(parts: Sequence[Mapping[str, Any]]) -> str:
-    """The type that a `data:` URL names; `""` if there is none."""
-    url = _first(parts, "url", "image_url", "file_data")
-    return url[5:].partition(";")[0] if url.startswith("data:") else ""
 
 
 # --- the order of roles ---------------------------------------------------------------------------

@@ -39,13 +39,11 @@ class Form(NamedTuple):
     """A form of the histories of a request, by their state keys.
 
     Attributes:
-        starts: The histories, and the repairs that close their calls.
         stored: What can be stored of them.
         sent: What is sent.
         how: How it was made.
     """
 
-    starts: Mapping[str, Patch]
     stored: Mapping[str, Patch]
     sent: Mapping[str, Patch]
     how: _How
@@ -65,7 +63,7 @@ class Form(NamedTuple):
 
         A picture that came later is sent: only those are left out that were refused.
         """
-        among = {key: len(media_in(patch.before)) for key, patch in self.starts.items()}
+        among = {key: len(media_in(patch.before)) for key, patch in self.sent.items()}
         return self.how.form(_unchanged(histories), among)
 
     @classmethod
@@ -145,7 +143,7 @@ class _How(NamedTuple):
             if self.refusal is not None:
                 found = Patch.joined(found, with_texts(found.messages))
             sent[key] = found
-        return Form(starts, {key: patch for key, patch in stored.items() if patch}, sent, self)
+        return Form({key: patch for key, patch in stored.items() if patch}, sent, self)
 
 
 def _order(

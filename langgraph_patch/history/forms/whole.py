@@ -287,11 +287,9 @@ def _end(message: AIMessage, blocks: Sequence[Block], counts: Callable[[Block], 
 
 def _answered_ids(messages: Sequence[BaseMessage]) -> set[str]:
     """The ids of the calls that have a result: of the provider's tools, and of computer calls."""
-    found = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
-    for message in messages:
-        if isinstance(message, AIMessage):
-            found |= {block.result_id for block in blocks_of(message)}
-    return found
+    models = [message for message in messages if isinstance(message, AIMessage)]
+    in_blocks = {block.result_id for message in models for block in blocks_of(message)}
+    return in_blocks | {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
 
 
 def _with_ended_tools(blocks: list[Block], answered: Collection[str]) -> list[Block]:
