@@ -106,9 +106,8 @@ class Attempts:
             if before := next(filter(self._refused.is_same, run.kept.get(Attempts, ())), None):
                 return self._given_up(before.notes)
             tools = _tool_names([each for _, each in models or ()] or [*self.first.options])
-            has_form = self._form is not None
-            self._forms = Form.in_turn(histories, texts, {*tools}, has_form=has_form)
-            self._sent += [] if has_form else [histories]
+            self._forms = Form.in_turn(histories, texts, {*tools})
+            self._sent += [histories] if self._form is None else []
             told = None  # it has not begun
         try:
             form = self._forms.send(told)

@@ -7,7 +7,6 @@ This is the only module that knows where an `AIMessage` can carry a tool call: `
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -21,6 +20,7 @@ from langgraph_patch.history.fields import (
     blocks_beside,
     blocks_of,
     dicts,
+    grouped,
     text_of,
 )
 
@@ -83,13 +83,9 @@ def read_calls(message: AIMessage, index: int = 0) -> list[Call]:
         message: The message; its fields are valid (`fields.corrected`).
         index: Its index in the history. Default: 0.
     """
-    blocks: dict[str, list[Block]] = defaultdict(list)
-    for block in blocks_of(message):
-        if block.is_call:
-            blocks[block.call_id].append(block)
-    chunk_args: dict[str, list[Any]] = defaultdict(list)
-    for chunk in dicts(getattr(message, "tool_call_chunks", None)):
-        chunk_args[text_of(chunk.get("id"))].append(chunk.get("args"))
+    blocks = grouped((block.call_id, block) for block in blocks_of(message) if block.is_call)
+    chunks = dicts(getattr(message, "tool_call_chunks", None))
+    chunk_args = grouped((text_of(chunk.get("id")), chunk.get("args")) for chunk in chunks)
     found = [
         _listed_call(item, source, blocks, chunk_args)
         for source in ("tool_calls", "invalid_tool_calls")
@@ -103,8 +99,8 @@ def read_calls(message: AIMessage, index: int = 0) -> list[Call]:
 def _listed_call(
     item: Mapping[str, Any],
     source: Source,
-    blocks: Mapping[str, list[Block]],
-    chunk_args: Mapping[str, list[Any]],
+    blocks: Mapping[str | None, list[Block]],
+    chunk_args: Mapping[str | None, list[Any]],
 ) -> Call:
     """An item of `tool_calls` or `invalid_tool_calls`; its block and chunk are removed."""
     call_id = text_of(item.get("id"))
@@ -238,10 +234,7 @@ def _written_content(message: AIMessage, calls: Sequence[Call]) -> Any:
     """
     if not isinstance(message.content, list):
         return message.content
-    queues: dict[str, list[Call]] = defaultdict(list)
-    for call in reversed(calls):
-        if call.block_type is not None:
-            queues[call.id].append(call)
+    queues = grouped((call.id, call) for call in reversed(calls) if call.block_type is not None)
     blocks = blocks_of(message)
     for index, block in enumerate(blocks):
         if block.is_call and (queue := queues[block.call_id]):

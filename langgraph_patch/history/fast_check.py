@@ -60,8 +60,7 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                 return False
             if kind is ToolMessage:
                 called = waiting.pop(fields["tool_call_id"])
-                name = fields["name"]
-                if name != called and name is not None:
+                if fields["name"] not in (called, None):
                     return False
                 if content == AGENT_CHAT_UI_TEXT and is_invented(message):
                     return False
@@ -92,10 +91,8 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                         if kind in _ID_KEYS:
                             listed.remove(block[_ID_KEYS[kind]])  # one block for each call
             elif kind is HumanMessage:
-                if not is_text:
-                    for block in content:
-                        if block.get("type") == "tool_result":
-                            return False
+                if not is_text and any(b.get("type") == "tool_result" for b in content):
+                    return False
             elif kind is not SystemMessage:
                 return False
     except (AttributeError, KeyError, TypeError):

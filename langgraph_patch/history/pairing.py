@@ -37,6 +37,7 @@ from typing import TypeAlias, TypeVar
 from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch.history.calls import Call, is_complete
+from langgraph_patch.history.fields import grouped
 from langgraph_patch.history.placeholders import is_invented, is_placeholder
 from langgraph_patch.history.results import Result
 
@@ -157,6 +158,7 @@ class _Group:
     """The calls of one message that a result with one key may belong to, and such results.
 
     Attributes:
+        calling: The message.
         names: The tools that calls with this key name, in the whole history.
         own_names: The tools that the calls of this group name.
         calls: The calls that have the id, or call the tool; all calls if the key is None.
@@ -165,6 +167,7 @@ class _Group:
         early: The results directly before the message that belong to no older call.
     """
 
+    calling: CallingMessage
     names: set[str]
     own_names: set[str] = field(default_factory=set)
     calls: list[PairedCall] = field(default_factory=list)
@@ -179,7 +182,7 @@ def _groups_of(calling: CallingMessage, names: defaultdict[_Key, set[str]]) -> d
     for paired in calling.calls:
         own: tuple[_Key, ...] = (paired.call.id, (paired.call.name,), None)
         for key in own:
-            group = groups.setdefault(key, _Group(names[key]))
+            group = groups.setdefault(key, _Group(calling, names[key]))
             group.calls.append(paired)
             group.own_names.add(paired.label)
             group.names.add(paired.label)
@@ -217,7 +220,7 @@ def pair(calling_messages: _Calling, stored_results: _Stored) -> None:
     _forget_names(calling_messages, stored_results)
     names: defaultdict[_Key, set[str]] = defaultdict(set)
     groups = {i: _groups_of(calling, names) for i, calling in calling_messages.items()}
-    _place_results(calling_messages, stored_results, groups)
+    _place_results(stored_results, groups)
     for index, own in groups.items():
         in_place = {*calling_messages[index].behind}
         for key, group in own.items():
@@ -258,29 +261,23 @@ def _forget_names(calling_messages: _Calling, stored_results: _Stored) -> None:
 
     Such a result belongs to the message that it is directly behind, or it is not paired.
     """
-    untrue: set[tuple[str, str]] = set()
-    still_open: set[tuple[str, str]] = set()
+    untrue: set[tuple[str | None, str]] = set()
+    still_open: set[tuple[str | None, str]] = set()
     last_caller: dict[tuple[str | None, str | None], int] = {}
     in_place: set[Result] = set()
     for index, calling in calling_messages.items():
-        tools: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for paired in calling.calls:
-            tools[paired.call.id][paired.label] += 1
-            last_caller[paired.call.id, paired.label] = index
-        behind: defaultdict[str | None, list[str | None]] = defaultdict(list)
-        real = Counter[str | None]()
-        for stored in calling.behind:
-            behind[stored.call_id].append(stored.label)
-            real[stored.call_id] += not stored.is_placeholder
-            in_place.add(stored)
-        for call_id, own in tools.items():
-            labels = behind[call_id]
-            too_many = Counter(filter(None, labels)) - own
-            is_full = len(labels) == own.total()
+        last_caller |= {(paired.call.id, paired.label): index for paired in calling.calls}
+        in_place |= {*calling.behind}
+        behind = grouped((stored.call_id, stored) for stored in calling.behind)
+        called = grouped((paired.call.id, paired.label) for paired in calling.calls)
+        for call_id, tools in called.items():
+            own, results = Counter(tools), behind[call_id]
+            too_many = Counter(stored.label for stored in results if stored.label) - own
+            is_full = len(results) == len(tools)
             wrong = {(call_id, each) for each in too_many if is_full or each not in own}
             untrue |= wrong - still_open
-            if real[call_id] < own.total():
-                still_open |= {(call_id, tool) for tool in own}
+            if sum(not stored.is_placeholder for stored in results) < len(tools):
+                still_open |= {(call_id, tool) for tool in tools}
     for stored in (each for results in stored_results.values() for each in results):
         key = stored.call_id, stored.label
         if key in untrue and stored.index < last_caller.get(key, 0):
@@ -318,8 +315,8 @@ def _leave_in_place(calling_messages: Iterable[CallingMessage]) -> None:
     """
     open_before: set[tuple[str | None, str | None]] = set()
     for calling in calling_messages:
-        behind = _by_id((stored.call_id, stored) for stored in calling.behind)
-        called = _by_id((paired.call.id, paired) for paired in calling.calls)
+        behind = grouped((stored.call_id, stored) for stored in calling.behind)
+        called = grouped((paired.call.id, paired) for paired in calling.calls)
         called[None] = calling.calls
         for call_id, own in behind.items():
             calls = called[call_id]
@@ -330,54 +327,39 @@ def _leave_in_place(calling_messages: Iterable[CallingMessage]) -> None:
             if is_whole and is_free and not is_paired and not is_late:
                 for paired, stored in zip(calls, own, strict=True):
                     paired.take(stored)
-        open_before |= {
-            (key, paired.label)
-            for paired in calling.calls
-            if paired.real is None
-            for key in (paired.call.id, None)
-        }
-
-
-def _by_id(items: Iterable[tuple[str | None, _T]]) -> defaultdict[str | None, list[_T]]:
-    """Calls, or results, by the ids of calls."""
-    found: defaultdict[str | None, list[_T]] = defaultdict(list)
-    for call_id, item in items:
-        found[call_id].append(item)
-    return found
+        for paired in _free(calling.calls):
+            open_before |= {(paired.call.id, paired.label), (None, paired.label)}
 
 
 def _free(calls: Iterable[PairedCall]) -> list[PairedCall]:
     return [paired for paired in calls if paired.real is None]
 
 
-def _place_results(
-    calling_messages: _Calling,
-    stored_results: _Stored,
-    groups: Mapping[int, Mapping[_Key, _Group]],
-) -> None:
+def _place_results(stored_results: _Stored, groups: Mapping[int, Mapping[_Key, _Group]]) -> None:
     """Add each result to the group of its key in the nearest message (rules 1, 2 and 6)."""
-    nearest: dict[_Key, tuple[int, _Group]] = {}
+    nearest: dict[_Key, _Group] = {}
     names_before: defaultdict[_Key, set[str]] = defaultdict(set)
     early: list[Result] = []
-    for index in sorted(calling_messages.keys() | stored_results.keys()):
+    for index in sorted(groups.keys() | stored_results.keys()):
         for stored in stored_results.get(index, ()):
             key = _key_of(stored)
             if stored.is_misplaced:
                 continue
-            at, group = nearest.get(key, (-1, None))
-            if group is not None and _agrees(stored, at, group):
+            group = nearest.get(key)
+            if group is not None and _agrees(stored, group):
                 (group.placeholders if stored.is_placeholder else group.results).append(stored)
             # The text of a placeholder is true of its own call only.
             elif not stored.is_placeholder and stored.label not in names_before[key]:
                 early.append(stored)
-        if (calling := calling_messages.get(index)) is not None:
+        if (own := groups.get(index)) is not None:
             for stored in early:
-                if stored.index > calling.after and (key := _key_of(stored)) in groups[index]:
-                    groups[index][key].early.append(stored)
+                group = own.get(_key_of(stored))
+                if group is not None and stored.index > group.calling.after:
+                    group.early.append(stored)
             early = []
-            for key, group in groups[index].items():
-                nearest[key] = index, group
-                names_before[key] |= group.own_names
+            nearest |= own
+            for key, called in own.items():
+                names_before[key] |= called.own_names
 
 
 def _key_of(stored: Result) -> _Key:
@@ -386,10 +368,10 @@ def _key_of(stored: Result) -> _Key:
     return (stored.label,) if stored.label else None
 
 
-def _agrees(stored: Result, index: int, group: _Group) -> bool:
-    """Whether the tool that a result names is that of its calls in the message at an index."""
+def _agrees(stored: Result, group: _Group) -> bool:
+    """Whether the tool that a result names is that of its calls in a message."""
     is_own_name = stored.label is not None and stored.label not in group.names
-    if is_own_name and stored.after > index:
+    if is_own_name and stored.after > group.calling.index:
         return False
     return _agree(stored.label, group.own_names, group.names)
 
@@ -418,7 +400,7 @@ def _assign(
 
 def _by_label(items: Iterable[_T]) -> defaultdict[str | None, list[_T]]:
     """Calls, or results, by the tools that they name."""
-    return _by_id((item.label, item) for item in items)
+    return grouped((item.label, item) for item in items)
 
 
 def _pair_in_order(

@@ -129,7 +129,7 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
 
 
 def _placeholder(call: DanglingCall, finding: Finding, own: Placeholder | None) -> ToolMessage:
-    """The placeholder for `call`; its id is set later.
+    """The placeholder for `call`; its ids are set later.
 
     Args:
         call: The call without a result.
@@ -147,10 +147,9 @@ def _placeholder(call: DanglingCall, finding: Finding, own: Placeholder | None) 
     if finding.look_again and call.cause != "malformed":
         marker["look_again"] = finding.look_again
     content = _content_of(call, own)
-    call_id = call.tool_call_id
     if isinstance(content, str):
-        content = ToolMessage(content, name=call.name or None, status="error", tool_call_id=call_id)
-    return marked(content, marker, tool_call_id=call_id)
+        content = ToolMessage(content, name=call.name or None, status="error", tool_call_id="")
+    return marked(content, marker)
 
 
 def _content_of(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMessage:

@@ -398,12 +398,9 @@ class _Answers:
             self._results[result.id or id(result)] = (result, metadata)
         node = metadata.get("langgraph_node")
         self._is_hidden_by_name &= node != _TOOLS
-        callers = self._calling_nodes
-        if (
-            not task
-            or caller is None
-            or node in callers.union(storage.nodes_of_namespace(caller.task))
-        ):
+        if not task or caller is None:
+            return []
+        if node in self._calling_nodes.union(storage.nodes_of_namespace(caller.task)):
             return []
         self._tool_nodes.add(node)
         messages = [] if self._internal else self._of_task(task)

@@ -106,10 +106,8 @@ def kill(graph: CompiledStateGraph[Any, Any, Any, Any], tool: str | None = None)
         **{name: partial(death.write, getattr(saver, name)) for name in ("put", "put_writes")},
         **{name: partial(death.awrite, getattr(saver, name)) for name in ("aput", "aput_writes")},
     }
-    with (
-        patch.multiple(saver, **methods),
-        _happening(death, f"{_named(tool)} has not done its work"),
-    ):
+    otherwise = f"{_named(tool)} has not done its work"
+    with patch.multiple(saver, **methods), _happening(death, otherwise):
         yield
 
 

@@ -17,6 +17,7 @@ from langchain_core.messages.tool import tool_call
 
 from langgraph_patch.history.calls import Call
 from langgraph_patch.history.changes import Change, Patch
+from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.fields import (
     UNKNOWN_TOOL,
     Block,
@@ -208,16 +209,15 @@ def _plain_answer(message: AIMessage, calls: Sequence[tuple[Call, ToolCall]]) ->
     extra = {k: v for k, v in message.additional_kwargs.items() if k not in left_out}
     text = _plain_text(message)
     is_plain = text == message.content and not is_v1(message) and not message.invalid_tool_calls
-    is_listed = len(calls) == len(message.tool_calls) and all(
-        one is other for (_, one), other in zip(calls, message.tool_calls, strict=True)
-    )
+    listed = [call for _, call in calls]
+    is_listed = are_identical(listed, message.tool_calls)
     if is_plain and is_listed and len(extra) == len(message.additional_kwargs):
         return message
     if isinstance(signed := extra.get(_SIGNATURES), dict):
         extra[_SIGNATURES] = {c["id"]: signed[own.id] for own, c in calls if own.id in signed}
     return AIMessage(
         content=text,
-        tool_calls=[call for _, call in calls],
+        tool_calls=listed,
         additional_kwargs=extra,
         id=message.id,
         name=message.name,
