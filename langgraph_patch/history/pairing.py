@@ -237,8 +237,7 @@ def pair(calling_messages: _Calling, stored_results: _Stored) -> None:
             early = [s for s in group.early if s.label in (None, *own_names) or "" in own_names]
             _assign(free, early, own_names)
     for _, group in by_key:
-        if group.placeholders:
-            _pair_in_order(group.calls, group.placeholders, group.names)
+        _pair_in_order(group.calls, group.placeholders, group.names)
     _leave_in_place(calling_messages.values())
     _note_others(by_key)
 

@@ -296,8 +296,8 @@ class _Repair:
         cause: Cause | None = None
         if finding.result is not None:
             kind, message = "recovered", _recovered(finding, finding.result)
-            if message.id is None or self._is_taken(message.id, before):
-                message = self._with_own_id(message, paired, before)
+            if message.id is None or self._is_taken(message.id, paired):
+                message = self._with_own_id(message, paired)
             self.own_ids.add(str(message.id))
         elif (kept := after_search(paired.stated, finding)) is not None:
             message = kept
@@ -305,15 +305,13 @@ class _Repair:
             call = _dangling_call(paired, finding)
             cause = call.cause
             message = _placeholder(call, finding, self.placeholder)
-            message = self._with_own_id(message, paired, before)
+            message = self._with_own_id(message, paired)
         message = as_result_of(self._call(paired), message)
         self.messages.append(message)
         defect = "superseded" if before is not None else _defect_of(paired.call, "dangling")
         self._add(kind, defect, paired, before, message, cause=cause)
 
-    def _with_own_id(
-        self, message: ToolMessage, paired: PairedCall, replaced: BaseMessage | None = None
-    ) -> ToolMessage:
+    def _with_own_id(self, message: ToolMessage, paired: PairedCall) -> ToolMessage:
         """A message with an id that is derived from a call, and that no other message has.
 
         The same history always gives the same ids. A salt tells calls with one id apart, whose
@@ -325,14 +323,14 @@ class _Repair:
             salt = [self.salts[seed]] if self.salts[seed] else []
             self.salts[seed] += 1  # equal calls do not try a salt twice
             own_id = f"{start}-{digest_of(*seed, *salt)[:32]}"
-            if not self._is_taken(own_id, replaced):
+            if not self._is_taken(own_id, paired):
                 break
         self.own_ids.add(own_id)
         return message.model_copy(update={"id": own_id})
 
-    def _is_taken(self, message_id: str, replaced: BaseMessage | None) -> bool:
-        """Whether another message has an id than the one that is replaced."""
-        is_own = replaced is not None and replaced.id == message_id
+    def _is_taken(self, message_id: str, paired: PairedCall) -> bool:
+        """Whether another message has an id than the placeholder of a call, which is replaced."""
+        is_own = paired.placeholder is not None and paired.placeholder.message.id == message_id
         return message_id in self.own_ids or (message_id in self.reading.message_ids and not is_own)
 
     def _write_without_results(self, results: Sequence[Result]) -> None:

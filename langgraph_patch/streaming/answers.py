@@ -185,8 +185,7 @@ def afinal_answers(
         >>> asyncio.run(show())
         ['Good morning.']
     """
-    remedy = "use final_answers"
-    source = open_stream(stream, expected=_EXPECTED, remedy=remedy, asynchronous=True)
+    source = open_stream(stream, expected=_EXPECTED, remedy="use final_answers", asynchronous=True)
     return apass_on(source, _Answers(checker, internal=internal, other_modes=other_modes))
 
 

@@ -323,8 +323,7 @@ async def asplit_stream(
         >>> asyncio.run(reply())
         (False, ['Good ', 'morning.'])
     """
-    remedy = "use split_stream"
-    source = open_stream(stream, expected=_EXPECTED, remedy=remedy, asynchronous=True)
+    source = open_stream(stream, expected=_EXPECTED, remedy="use split_stream", asynchronous=True)
     chunks = apass_on(source, _Split(checker))
     return await anext(chunks), chunks
 

@@ -92,8 +92,7 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
         >>> message.invalid_tool_calls[0]["args"]
         '{"city": "Ro'
     """
-    expected = "the chunks of one message"
-    arrived = list(open_stream(chunks, expected=expected, remedy=_COLLECT))
+    arrived = list(open_stream(chunks, expected="the chunks of one message", remedy=_COLLECT))
     if len(arrived) == 1 and type(arrived[0]) is AIMessage:
         return arrived[0]
     for chunk in arrived:
@@ -189,8 +188,7 @@ def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChun
         c1 weather {"city": "Rome"}
         c2 now {}
     """
-    expected = "an iterable of tool call chunks"
-    arrived = list(open_stream(chunks, expected=expected, remedy=_COLLECT))
+    arrived = list(open_stream(chunks, expected="an iterable of tool call chunks", remedy=_COLLECT))
     for chunk in arrived:
         _check(chunk)
     merged = [_merge_one_call(call.chunks) for call in group_call_chunks(arrived)]
