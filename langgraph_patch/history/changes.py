@@ -102,7 +102,7 @@ class Change:
 
     @classmethod
     def of(
-        cls, defect: DefectKind, index: int, before: BaseMessage, after: BaseMessage | None
+        cls, defect: DefectKind, index: int, before: BaseMessage | None, after: BaseMessage | None
     ) -> Change:
         """The change of a whole message, which names no call."""
         kind: ChangeKind = "dropped" if after is None else "corrected"

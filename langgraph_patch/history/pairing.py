@@ -32,7 +32,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import count, takewhile
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from langchain_core.messages import AIMessage, ToolMessage
 
@@ -92,11 +92,6 @@ class PairedCall:
         return sum(each.call.id == self.call.id for each in self.calling.calls) == 1
 
     @property
-    def label(self) -> str:
-        """The tool that the call names; `""` if it names none."""
-        return self.call.name
-
-    @property
     def answer(self) -> Result | None:
         return self.real or self.placeholder
 
@@ -147,8 +142,6 @@ class CallingMessage:
 
 # --- the calls of each message, by what a result can name of them ----------------------------
 
-_T = TypeVar("_T", PairedCall, Result)
-
 _Key: TypeAlias = str | tuple[str] | None
 """What a result names: the id of a call, else a tool (as a tuple), else nothing."""
 
@@ -184,8 +177,8 @@ def _groups_of(calling: CallingMessage, names: defaultdict[_Key, set[str]]) -> d
         for key in own:
             group = groups.setdefault(key, _Group(calling, names[key]))
             group.calls.append(paired)
-            group.own_names.add(paired.label)
-            group.names.add(paired.label)
+            group.own_names.add(paired.call.name)
+            group.names.add(paired.call.name)
     return groups
 
 
@@ -233,7 +226,7 @@ def pair(calling_messages: _Calling, stored_results: _Stored) -> None:
             _assign(_free(group.calls), group.results, group.names)
         for group in (each for each in some if each.early):
             free = _free(group.calls)
-            own_names = {paired.label for paired in free}
+            own_names = {paired.call.name for paired in free}
             early = [s for s in group.early if s.label in (None, *own_names) or "" in own_names]
             _assign(free, early, own_names)
     for _, group in by_key:
@@ -250,7 +243,7 @@ def _note_others(by_key: Sequence[tuple[_Key, _Group]]) -> None:
     times = Counter(key for key, _ in by_key)
     for key, group in by_key:
         if isinstance(key, str) and len(group.calls) == 1:
-            tools = (None, group.calls[0].label)
+            tools = (None, group.calls[0].call.name)
             left = [s for s in group.results if s.call_index is None]
             group.calls[0].others = [s for s in left if times[key] == 1 or s.name in tools]
 
@@ -265,10 +258,10 @@ def _forget_names(calling_messages: _Calling, stored_results: _Stored) -> None:
     last_caller: dict[tuple[str | None, str | None], int] = {}
     in_place: set[Result] = set()
     for index, calling in calling_messages.items():
-        last_caller |= {(paired.call.id, paired.label): index for paired in calling.calls}
+        last_caller |= {(paired.call.id, paired.call.name): index for paired in calling.calls}
         in_place |= {*calling.behind}
         behind = grouped((stored.call_id, stored) for stored in calling.behind)
-        called = grouped((paired.call.id, paired.label) for paired in calling.calls)
+        called = grouped((paired.call.id, paired.call.name) for paired in calling.calls)
         for call_id, tools in called.items():
             own, results = Counter(tools), behind[call_id]
             too_many = Counter(stored.label for stored in results if stored.label) - own
@@ -295,10 +288,11 @@ def _keep_places(group: _Group, in_place: AbstractSet[Result]) -> None:
     placed = sorted(placed, key=lambda stored: stored.index)[: len(group.calls)]
     if all(s.is_placeholder for s in placed) or not any(s.is_placeholder for s in placed):
         return
-    tools, named = _by_label(group.calls), _by_label(placed)
+    tools = grouped((paired.call.name, paired) for paired in group.calls)
+    named = grouped((stored.label, stored) for stored in placed)
     if len(tools) == 1:
         named = defaultdict(list, {None: placed})
-    rest = [p for p in group.calls if len(named[p.label]) != len(tools[p.label])]
+    rest = [p for p in group.calls if len(named[p.call.name]) != len(tools[p.call.name])]
     has_nameless = len(named[None]) == len(rest) > 0
     for label, calls in tools.items():
         if len(named[label]) == len(calls) and (has_nameless or len(calls) > 1):
@@ -327,7 +321,7 @@ def _leave_in_place(calling_messages: Iterable[CallingMessage]) -> None:
                 for paired, stored in zip(calls, own, strict=True):
                     paired.take(stored)
         for paired in _free(calling.calls):
-            open_before |= {(paired.call.id, paired.label), (None, paired.label)}
+            open_before |= {(paired.call.id, paired.call.name), (None, paired.call.name)}
 
 
 def _free(calls: Iterable[PairedCall]) -> list[PairedCall]:
@@ -382,24 +376,20 @@ def _assign(
     left = [stored for stored in results if stored.call_index is None]
     if not left:
         return
-    by_label, named = _by_label(calls), _by_label(left)
-    if len(by_label) > 1:
-        for label, own in by_label.items():
+    tools = grouped((paired.call.name, paired) for paired in calls)
+    named = grouped((stored.label, stored) for stored in left)
+    if len(tools) > 1:
+        for label, own in tools.items():
             if len(named[label]) >= len(own):
                 _pair_in_order(own, named[label], names)
     calls = _free(calls)
-    own_names = {paired.label for paired in calls}
+    own_names = {paired.call.name for paired in calls}
     left = [s for s in left if s.call_index is None and _agree(s.label, own_names, names)]
     may_have_run = [paired for paired in calls if is_complete(paired.call)]
     if len(left) >= len(calls):
         _pair_in_order(calls, left, names)
     elif len(left) == len(may_have_run):
         _pair_in_order(may_have_run, left, names)
-
-
-def _by_label(items: Iterable[_T]) -> defaultdict[str | None, list[_T]]:
-    """Calls, or results, by the tools that they name."""
-    return grouped((item.label, item) for item in items)
 
 
 def _pair_in_order(
@@ -409,6 +399,6 @@ def _pair_in_order(
     free = [paired for paired in calls if paired.answer is None]
     for stored in results:
         for place, paired in enumerate(free):
-            if _agree(stored.label, {paired.label}, names):
+            if _agree(stored.label, {paired.call.name}, names):
                 free.pop(place).take(stored)
                 break

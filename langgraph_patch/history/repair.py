@@ -246,7 +246,7 @@ class _Repair:
         for paired in calling.calls:
             if paired.call.tool_call is None:
                 defect = _defect_of(paired.call, "unlisted")
-                self._add("promoted", defect, paired, stored, message)
+                self._add("promoted", paired, Change.of(defect, calling.index, stored, message))
         return message
 
     def _call(self, paired: PairedCall) -> Call:
@@ -277,15 +277,16 @@ class _Repair:
             message = told if is_refused_by_all(before) else before
             self.messages.append(message)
             if not is_in_place:
-                self._add("moved", "misplaced", paired, before, message, index=answer.index)
+                change = Change.of("misplaced", answer.index, before, message)
+                self._add("moved", paired, change)
             return
         own = as_result_of(self._call(paired), told)
         own = own if own.id else self._with_own_id(own, paired)
         self.messages.append(own)
         if told is answer.message:
-            self._add("converted", "wrong_role", paired, before, own, index=answer.index)
+            self._add("converted", paired, Change.of("wrong_role", answer.index, before, own))
         else:
-            self._add("joined", "duplicate", paired, before, own, index=answer.index)
+            self._add("joined", paired, Change.of("duplicate", answer.index, before, own))
             self.joined |= dict.fromkeys(paired.others, own)
 
     def _write_new(self, paired: PairedCall, finding: Finding) -> None:
@@ -309,7 +310,7 @@ class _Repair:
         message = as_result_of(self._call(paired), message)
         self.messages.append(message)
         defect = "superseded" if before is not None else _defect_of(paired.call, "dangling")
-        self._add(kind, defect, paired, before, message, cause=cause)
+        self._add(kind, paired, Change.of(defect, paired.call.index, before, message), cause)
 
     def _with_own_id(self, message: ToolMessage, paired: PairedCall) -> ToolMessage:
         """A message with an id that is derived from a call, and that no other message has.
@@ -351,20 +352,12 @@ class _Repair:
         self.changes.append(Change(kind, defect, index, call_id, result.name, None, before, after))
 
     def _add(
-        self,
-        kind: ChangeKind,
-        defect: DefectKind,
-        paired: PairedCall,
-        before: BaseMessage | None,
-        after: BaseMessage,
-        *,
-        index: int | None = None,
-        cause: Cause | None = None,
+        self, kind: ChangeKind, paired: PairedCall, change: Change, cause: Cause | None = None
     ) -> None:
-        """Note a change of a call, or of its result if that has an index."""
+        """Note the change of a message as one of a call, or of its result."""
         call = self._call(paired)
-        place = call.index if index is None else index
-        self.changes.append(Change(kind, defect, place, call.id, call.name, cause, before, after))
+        named = replace(change, kind=kind, tool_call_id=call.id, name=call.name, cause=cause)
+        self.changes.append(named)
 
 
 def _is_of_raw_call(message: BaseMessage, paired: PairedCall) -> bool:
