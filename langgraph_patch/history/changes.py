@@ -105,7 +105,8 @@ class Change:
         cls, defect: DefectKind, index: int, before: BaseMessage | None, after: BaseMessage | None
     ) -> Change:
         """The change of a whole message, which names no call."""
-        kind: ChangeKind = "dropped" if after is None else "corrected"
+        found: ChangeKind = "inserted" if before is None else "corrected"
+        kind = "dropped" if after is None else found
         return cls(kind, defect, index, "", None, None, before, after)
 
     def to_dict(self) -> dict[str, Any]:

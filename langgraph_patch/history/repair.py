@@ -325,9 +325,8 @@ class _Repair:
             self.salts[seed] += 1  # equal calls do not try a salt twice
             own_id = f"{start}-{digest_of(*seed, *salt)[:32]}"
             if not self._is_taken(own_id, paired):
-                break
-        self.own_ids.add(own_id)
-        return message.model_copy(update={"id": own_id})
+                self.own_ids.add(own_id)
+                return message.model_copy(update={"id": own_id})
 
     def _is_taken(self, message_id: str, paired: PairedCall) -> bool:
         """Whether another message has an id than the placeholder of a call, which is replaced."""

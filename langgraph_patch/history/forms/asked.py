@@ -334,7 +334,7 @@ def _with_start(messages: Sequence[BaseMessage]) -> Patch:
         return Patch.of(messages, [], ())
     added = HumanMessage(NOT_OF_USER)
     written = [*messages[:first], added, *messages[first:]]
-    return Patch.of(messages, written, [_inserted(first, added)])
+    return Patch.of(messages, written, [Change.of("role_order", first, None, added)])
 
 
 def _with_texts_between(messages: Sequence[BaseMessage]) -> Patch:
@@ -343,7 +343,7 @@ def _with_texts_between(messages: Sequence[BaseMessage]) -> Patch:
     for index, (before, after) in enumerate(pairwise(messages), 1):
         if isinstance(before, ToolMessage) and isinstance(after, HumanMessage):
             written.append(AIMessage(NO_TEXT))
-            changes.append(_inserted(index, written[-1]))
+            changes.append(Change.of("role_order", index, None, written[-1]))
         written.append(after)
     return Patch.of(messages, written, changes)
 
@@ -373,8 +373,5 @@ def _with_end(messages: Sequence[BaseMessage]) -> Patch:
     if not (isinstance(last, AIMessage) and last.id is not None and not last.tool_calls):
         return Patch.of(messages, [], ())
     added = HumanMessage(NOTHING_NEW)
-    return Patch.of(messages, [*messages, added], [_inserted(len(messages), added)])
-
-
-def _inserted(index: int, message: BaseMessage) -> Change:
-    return Change("inserted", "role_order", index, "", None, None, None, message)
+    change = Change.of("role_order", len(messages), None, added)
+    return Patch.of(messages, [*messages, added], [change])

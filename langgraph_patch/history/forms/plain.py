@@ -34,11 +34,12 @@ from langgraph_patch.history.reading import Reading, read_history
 
 _UNREADABLE = "[{name} was used; this model cannot read it.]"
 
-_RAW_CALLS = ("tool_calls", "function_call")
-"""The keys in `additional_kwargs` of calls in the provider's form: `tool_calls` has them all."""
-
 _SENT_KEYS = ("audio", "reasoning", "reasoning_content", "refusal", "tool_outputs")
-"""The keys in `additional_kwargs` that some integrations send, and other providers refuse."""
+_LEFT_OUT = (*_SENT_KEYS, "tool_calls", "function_call")
+"""The keys in `additional_kwargs` that some integrations send, and other providers refuse.
+
+The last two have calls in the form of their provider: the field `tool_calls` has them all.
+"""
 
 _SIGNATURES = "__gemini_function_call_thought_signatures__"
 """The key in `additional_kwargs` of what Gemini demands back with a call, by the id of the call."""
@@ -205,8 +206,7 @@ def _plain_answer(message: AIMessage, calls: Sequence[tuple[Call, ToolCall]]) ->
         message: The message.
         calls: Its calls, as they are stored and in the plain form.
     """
-    left_out = (*_SENT_KEYS, *_RAW_CALLS)
-    extra = {k: v for k, v in message.additional_kwargs.items() if k not in left_out}
+    extra = {k: v for k, v in message.additional_kwargs.items() if k not in _LEFT_OUT}
     text = _plain_text(message)
     is_plain = text == message.content and not is_v1(message) and not message.invalid_tool_calls
     listed = [call for _, call in calls]
