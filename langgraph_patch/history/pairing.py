@@ -194,14 +194,11 @@ def _agree(label: str | None, names: AbstractSet[str], all_names: AbstractSet[st
 # --- pairing ------------------------------------------------------------------------------
 
 
-_Calling: TypeAlias = Mapping[int, CallingMessage]
-"""The messages that call tools, by their index."""
-
 _Stored: TypeAlias = Mapping[int, Sequence[Result]]
 """The results, by the index of the message that holds them."""
 
 
-def pair(calling_messages: _Calling, stored_results: _Stored) -> None:
+def pair(calling_messages: Mapping[int, CallingMessage], stored_results: _Stored) -> None:
     """Find the call of each result.
 
     First results that name a call, then results that name only a tool. Placeholders get what is
@@ -248,7 +245,7 @@ def _note_others(by_key: Sequence[tuple[_Key, _Group]]) -> None:
             group.calls[0].others = [s for s in left if times[key] == 1 or s.name in tools]
 
 
-def _forget_names(calling_messages: _Calling, stored_results: _Stored) -> None:
+def _forget_names(calling_messages: Mapping[int, CallingMessage], stored_results: _Stored) -> None:
     """Forget the names in results that a later handoff wrote into them (rule 2).
 
     Such a result belongs to the message that it is directly behind, or it is not paired.
