@@ -60,7 +60,8 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                 return False
             if kind is ToolMessage:
                 called = waiting.pop(fields["tool_call_id"])
-                if fields["name"] not in (called, None):
+                name = fields["name"]
+                if name != called and name is not None:
                     return False
                 if content == AGENT_CHAT_UI_TEXT and is_invented(message):
                     return False
@@ -78,21 +79,25 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                     if type(call["args"]) is not dict:
                         return False
                     waiting[call_id] = call["name"]
-                if fields["invalid_tool_calls"] != []:
+                invalid = fields["invalid_tool_calls"]
+                if invalid or invalid is None:
                     return False
                 if not calls:
                     extra = fields["additional_kwargs"]
                     if calls is None or (extra and not extra.keys().isdisjoint(_RAW_CALLS)):
                         return False
                 if not is_text:
-                    listed = {*waiting}
+                    listed = None
                     for block in content:
                         kind = block["type"]
                         if kind in _ID_KEYS:
+                            listed = {*waiting} if listed is None else listed
                             listed.remove(block[_ID_KEYS[kind]])  # one block for each call
             elif kind is HumanMessage:
-                if not is_text and any(b.get("type") == "tool_result" for b in content):
-                    return False
+                if not is_text:
+                    for block in content:
+                        if block.get("type") == "tool_result":
+                            return False
             elif kind is not SystemMessage:
                 return False
     except (AttributeError, KeyError, TypeError):

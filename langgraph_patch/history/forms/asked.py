@@ -115,12 +115,10 @@ def asked_form(
 
 # --- media ----------------------------------------------------------------------------------------
 
-_MEDIA = frozenset(
-    {
-        *("image", "audio", "video", "file", "text-plain"),  # LangChain's
-        *("image_url", "input_image", "input_audio", "input_file"),  # OpenAI's
-        *("document", "media"),  # Anthropic's and Gemini's
-    }
+_MEDIA = (
+    *("image", "audio", "video", "file", "text-plain"),  # LangChain's
+    *("image_url", "input_image", "input_audio", "input_file"),  # OpenAI's
+    *("document", "media"),  # Anthropic's and Gemini's
 )
 """The types of blocks that are media, in LangChain's form and in those of the providers."""
 

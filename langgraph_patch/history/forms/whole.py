@@ -148,10 +148,8 @@ def with_texts(messages: Sequence[BaseMessage]) -> Patch:
     Of humans, systems and tools: those of a model are repaired for good (`repair_refused`).
     """
     written = [m if isinstance(m, AIMessage) else _with_a_text(m) for m in messages]
-    both = zip(messages, written, strict=True)
-    changes = [
-        Change.of("empty", i, m, after) for i, (m, after) in enumerate(both) if after is not m
-    ]
+    numbered = enumerate(zip(messages, written, strict=True))
+    changes = [Change.of("empty", i, m, after) for i, (m, after) in numbered if after is not m]
     return Patch.of(messages, written, changes)
 
 
