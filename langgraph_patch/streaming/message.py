@@ -239,18 +239,14 @@ def _parsed_calls(
     listed = [raw for raw in merged if raw.get("id") or raw.get("name") or raw.get("args")]
     for place, raw in enumerate(listed):
         name, text = raw.get("name"), raw.get("args") or ""
-        call_id = raw.get("id") or _derived_id(message_id, place)
+        # One without an id gets the same one each time.
+        call_id = raw.get("id") or f"call_{digest_of('call', message_id, place)[:8]}"
         args = complete_args(text) if text or ended else None
         if name and args is not None:
             calls.append(tool_call(name=name, args=args, id=call_id))
         else:
             invalid.append(invalid_tool_call(name=name, args=text, id=call_id, error=_INCOMPLETE))
     return calls, invalid
-
-
-def _derived_id(message_id: str | None, place: int) -> str:
-    """An id for a call that has none, from its message and its place: always the same one."""
-    return f"call_{digest_of('call', message_id, place)[:8]}"
 
 
 # --- content blocks --------------------------------------------------------------------
