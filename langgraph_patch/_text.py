@@ -1,13 +1,24 @@
-"""Text of others that is safe to show: short, on one line, without passwords and control codes."""
+"""Text of others that is safe to show: short, on one line, without passwords and control codes.
+
+The texts and tables of this package itself stand in TOML files beside its modules (`read_table`).
+"""
 
 import re
 import shutil
 import sys
 import textwrap
+import tomllib
 from contextlib import suppress
+from importlib.resources import files
+from typing import Any
 from unicodedata import category
 
 _MAY_BE_SECRET = re.compile(r"@|://|password\s*=", re.IGNORECASE)
+
+
+def read_table(package: str, name: str) -> Any:
+    """What a TOML file of this package holds."""
+    return tomllib.loads(files(package).joinpath(name).read_text("utf-8"))
 
 
 def cut(text: str, limit: int = 200) -> str:

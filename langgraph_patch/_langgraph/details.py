@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import logging
 import sys
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from importlib.resources import files
 from inspect import signature
 from itertools import count
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any
 from langgraph.graph import StateGraph
 from langgraph.version import __version__
 
+from langgraph_patch._text import read_table
 from langgraph_patch.errors import GraphError
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -33,7 +32,8 @@ TOLD: dict[str, count[int]] = {}
 @cache
 def table() -> Mapping[str, Any]:
     """The details by their owners and names, and `known`: the versions that have them."""
-    return tomllib.loads(files(__package__).joinpath("details.toml").read_text("utf-8"))
+    details: Mapping[str, Any] = read_table(__package__, "details.toml")
+    return details
 
 
 def read(owner: Any, name: str, kind: Any = object, default: Any = None) -> Any:

@@ -106,9 +106,8 @@ class Attempts:
                 [each for _, each in models or ()]
                 or [options for _, options in models_of(*self.first.asks)]
             )
-            has_form = self._form is not None
-            self._forms = Form.in_turn(histories, texts, {*tools}, has_form=has_form)
-            self._sent += [] if has_form else [histories]
+            self._forms = Form.in_turn(histories, texts, {*tools})
+            self._sent += [histories] if self._form is None else []
             told = None  # it has not begun
         try:
             form = self._forms.send(told)

@@ -7,7 +7,6 @@ This is the only module that knows where an `AIMessage` can carry a tool call: `
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -21,10 +20,14 @@ from langgraph_patch.history.fields import (
     blocks_beside,
     blocks_of,
     dicts,
+    grouped,
     text_of,
 )
 
 Source = Literal["tool_calls", "invalid_tool_calls", "stopped", "content", "additional_kwargs"]
+
+_LISTED: Final[Sequence[Source]] = ("tool_calls", "invalid_tool_calls")
+"""The sources of calls that LangChain lists."""
 
 _UNFINISHED: Final = ("invalid_tool_calls", "stopped")
 """The sources of calls that the model did not finish."""
@@ -83,40 +86,21 @@ def read_calls(message: AIMessage, index: int = 0) -> list[Call]:
         message: The message; its fields are valid (`fields.corrected`).
         index: Its index in the history. Default: 0.
     """
-    blocks: dict[str, list[Block]] = defaultdict(list)
-    for block in blocks_of(message):
-        if block.is_call:
-            blocks[block.call_id].append(block)
-    chunk_args: dict[str, list[Any]] = defaultdict(list)
-    for chunk in dicts(getattr(message, "tool_call_chunks", None)):
-        chunk_args[text_of(chunk.get("id"))].append(chunk.get("args"))
-    found = [
-        _listed_call(item, source, blocks, chunk_args)
-        for source in ("tool_calls", "invalid_tool_calls")
-        for item in dicts(getattr(message, source))
-    ]
+    blocks = grouped((block.call_id, block) for block in blocks_of(message) if block.is_call)
+    chunks = dicts(getattr(message, "tool_call_chunks", None))
+    chunk_args = grouped((text_of(chunk.get("id")), chunk.get("args")) for chunk in chunks)
+    found = list[Call]()
+    for source in _LISTED:
+        for item in dicts(getattr(message, source)):
+            call_id = text_of(item.get("id"))
+            block = blocks[call_id].pop(0) if blocks[call_id] else None
+            streamed = chunk_args[call_id].pop(0) if chunk_args[call_id] else {}
+            # LangChain's partial JSON parser made complete arguments of incomplete ones.
+            args = item.get("args") if complete_args(streamed) is not None else streamed
+            found.append(_new_call(item, args, source, block.kind if block else None))
     found += [_call_of_block(block) for unlisted in blocks.values() for block in unlisted]
     found = found or [_call_of_raw(raw) for raw in _raw_calls(message)]
     return [replace(call, index=index, ordinal=ordinal) for ordinal, call in enumerate(found)]
-
-
-def _listed_call(
-    item: Mapping[str, Any],
-    source: Source,
-    blocks: Mapping[str, list[Block]],
-    chunk_args: Mapping[str, list[Any]],
-) -> Call:
-    """An item of `tool_calls` or `invalid_tool_calls`; its block and chunk are removed."""
-    call_id = text_of(item.get("id"))
-    block = blocks[call_id].pop(0) if blocks.get(call_id) else None
-    args = item.get("args")
-    if chunk_args.get(call_id) and complete_args(streamed := chunk_args[call_id].pop(0)) is None:
-        args = streamed  # incomplete; LangChain's partial JSON parser made complete ones of them
-    if source == "invalid_tool_calls" and item.get("error") == STOPPED:
-        source = "stopped"
-    call = _new_call(item, args, source, block.kind if block else None)
-    is_whole = source == "tool_calls" and isinstance(args, dict)
-    return replace(call, tool_call=item) if is_whole else call
 
 
 def _call_of_block(block: Block) -> Call:
@@ -138,13 +122,16 @@ def _new_call(
     item: Mapping[str, Any], stored: Any, source: Source, block_type: str | None = None
 ) -> Call:
     """A call with the id and name of a stored item; its place in the history is set later."""
+    if source == "invalid_tool_calls" and item.get("error") == STOPPED:
+        source = "stopped"
     # Empty arguments of an invalid call are incomplete, not those of a tool without parameters.
     args = None if source in _UNFINISHED and not stored else complete_args(stored)
     raw_args = None
     if args is None:
         raw_args = stored if isinstance(stored, str) else "" if stored is None else repr(stored)
     call_id, name = text_of(item.get("id")), text_of(item.get("name"))
-    return Call(0, 0, call_id, name, args or {}, raw_args, source, block_type=block_type)
+    whole = item if source == "tool_calls" and isinstance(stored, dict) else None
+    return Call(0, 0, call_id, name, args or {}, raw_args, source, block_type, whole)
 
 
 def is_complete(call: Call) -> bool:
@@ -238,10 +225,7 @@ def _written_content(message: AIMessage, calls: Sequence[Call]) -> Any:
     """
     if not isinstance(message.content, list):
         return message.content
-    queues: dict[str, list[Call]] = defaultdict(list)
-    for call in reversed(calls):
-        if call.block_type is not None:
-            queues[call.id].append(call)
+    queues = grouped((call.id, call) for call in reversed(calls) if call.block_type is not None)
     blocks = blocks_of(message)
     for index, block in enumerate(blocks):
         if block.is_call and (queue := queues[block.call_id]):

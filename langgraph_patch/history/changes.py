@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel
@@ -13,6 +13,9 @@ from pydantic_core import to_jsonable_python
 
 from langgraph_patch._text import labelled
 from langgraph_patch.history.findings import Cause
+
+_OfMessages = Literal["empty", "unfinished", "refused_thinking", "foreign", "media", "role_order"]
+"""The defects of a message, and not of a call or a result."""
 
 DefectKind = Literal[
     "dangling",
@@ -25,12 +28,7 @@ DefectKind = Literal[
     "superseded",
     "bad_field",
     "abandoned",
-    "empty",
-    "unfinished",
-    "refused_thinking",
-    "foreign",
-    "media",
-    "role_order",
+    _OfMessages,
 ]
 ChangeKind = Literal[
     "inserted",
@@ -43,9 +41,6 @@ ChangeKind = Literal[
     "promoted",
     "corrected",
 ]
-
-_OF_MESSAGES = ("empty", "unfinished", "refused_thinking", "foreign", "media", "role_order")
-"""The defects of a message, and not of a call or a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +102,11 @@ class Change:
 
     @classmethod
     def of(
-        cls, defect: DefectKind, index: int, before: BaseMessage, after: BaseMessage | None
+        cls, defect: DefectKind, index: int, before: BaseMessage | None, after: BaseMessage | None
     ) -> Change:
         """The change of a whole message, which names no call."""
-        kind: ChangeKind = "dropped" if after is None else "corrected"
+        found: ChangeKind = "inserted" if before is None else "corrected"
+        kind = "dropped" if after is None else found
         return cls(kind, defect, index, "", None, None, before, after)
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,7 +117,7 @@ class Change:
         return labelled(self)
 
     def __str__(self) -> str:
-        if self.defect in _OF_MESSAGES:
+        if self.defect in get_args(_OfMessages):
             return f"{self.kind} message {self.index} ({self.defect})"
         if self.kind == "corrected":
             return f"corrected message {self.index} ({type(self.before).__name__})"

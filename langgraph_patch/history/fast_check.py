@@ -65,11 +65,8 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                     return False
                 if content == AGENT_CHAT_UI_TEXT and is_invented(message):
                     return False
-                if (
-                    look_again
-                    and (fields["additional_kwargs"] or content == ASSISTANT_UI_TEXT)
-                    and look_again_from(message) is not None
-                ):
+                asks = look_again and (fields["additional_kwargs"] or content == ASSISTANT_UI_TEXT)
+                if asks and look_again_from(message) is not None:
                     return False
             elif waiting:
                 return False

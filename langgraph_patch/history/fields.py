@@ -19,12 +19,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+_Item = TypeVar("_Item")
 
 # --- fields --------------------------------------------------------------------------------
 
@@ -62,13 +65,9 @@ def is_refused_by_all(message: BaseMessage) -> bool:
     In a message of a model neither a content of None counts, which is OpenAI's own form of one that
     only calls tools, nor lists of calls that are None.
     """
-    fields = message.__dict__
-    names_no_call = isinstance(message, ToolMessage) and not isinstance(
-        fields.get("tool_call_id"), str
-    )
-    content = fields.get("content")
-    is_of_openai = isinstance(message, AIMessage) and content is None
-    return names_no_call or not (is_of_openai or isinstance(content, str | list))
+    if isinstance(message, AIMessage):
+        return not isinstance(message.__dict__.get("content"), str | list | None)
+    return corrected(message) is not message
 
 
 def text_of(value: object) -> str:
@@ -79,6 +78,14 @@ def text_of(value: object) -> str:
 def dicts(values: object) -> list[Mapping[str, Any]]:
     """The dicts among the items of a list; nothing if it is not a list."""
     return [v for v in values if isinstance(v, dict)] if isinstance(values, list) else []
+
+
+def grouped(items: Iterable[tuple[str | None, _Item]]) -> defaultdict[str | None, list[_Item]]:
+    """Items by the ids of calls, or by the names of tools."""
+    found: defaultdict[str | None, list[_Item]] = defaultdict(list)
+    for key, item in items:
+        found[key].append(item)
+    return found
 
 
 # --- what this package wrote -------------------------------------------------------------

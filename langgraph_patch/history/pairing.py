@@ -28,15 +28,16 @@ the only call of its id in a message is another result of that call, and is told
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import count, takewhile
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch.history.calls import Call, is_complete
+from langgraph_patch.history.fields import grouped
 from langgraph_patch.history.placeholders import is_invented, is_placeholder
 from langgraph_patch.history.results import Result
 
@@ -91,11 +92,6 @@ class PairedCall:
         return sum(each.call.id == self.call.id for each in self.calling.calls) == 1
 
     @property
-    def label(self) -> str:
-        """The tool that the call names; `""` if it names none."""
-        return self.call.name
-
-    @property
     def answer(self) -> Result | None:
         return self.real or self.placeholder
 
@@ -111,6 +107,7 @@ class CallingMessage:
         is_over: Whether no pause of its calls is open: a human message comes before the next
             message of a model, or the repair ends it.
         calls: Its calls.
+        behind: The results directly behind it.
         end: The first index after the message that does not hold one of its results.
     """
 
@@ -119,6 +116,7 @@ class CallingMessage:
     after: int = -1
     is_over: bool = False
     calls: list[PairedCall] = field(default_factory=list)
+    behind: Sequence[Result] = ()
     end: int = 0
 
     @property
@@ -144,8 +142,6 @@ class CallingMessage:
 
 # --- the calls of each message, by what a result can name of them ----------------------------
 
-_T = TypeVar("_T", PairedCall, Result)
-
 _Key: TypeAlias = str | tuple[str] | None
 """What a result names: the id of a call, else a tool (as a tuple), else nothing."""
 
@@ -155,6 +151,7 @@ class _Group:
     """The calls of one message that a result with one key may belong to, and such results.
 
     Attributes:
+        calling: The message.
         names: The tools that calls with this key name, in the whole history.
         own_names: The tools that the calls of this group name.
         calls: The calls that have the id, or call the tool; all calls if the key is None.
@@ -163,6 +160,7 @@ class _Group:
         early: The results directly before the message that belong to no older call.
     """
 
+    calling: CallingMessage
     names: set[str]
     own_names: set[str] = field(default_factory=set)
     calls: list[PairedCall] = field(default_factory=list)
@@ -177,10 +175,10 @@ def _groups_of(calling: CallingMessage, names: defaultdict[_Key, set[str]]) -> d
     for paired in calling.calls:
         own: tuple[_Key, ...] = (paired.call.id, (paired.call.name,), None)
         for key in own:
-            group = groups.setdefault(key, _Group(names[key]))
+            group = groups.setdefault(key, _Group(calling, names[key]))
             group.calls.append(paired)
-            group.own_names.add(paired.label)
-            group.names.add(paired.label)
+            group.own_names.add(paired.call.name)
+            group.names.add(paired.call.name)
     return groups
 
 
@@ -196,21 +194,25 @@ def _agree(label: str | None, names: AbstractSet[str], all_names: AbstractSet[st
 # --- pairing ------------------------------------------------------------------------------
 
 
-def pair(
-    calling_messages: Mapping[int, CallingMessage],
-    stored_results: Mapping[int, Sequence[Result]],
-) -> None:
+_Stored: TypeAlias = Mapping[int, Sequence[Result]]
+"""The results, by the index of the message that holds them."""
+
+
+def pair(calling_messages: Mapping[int, CallingMessage], stored_results: _Stored) -> None:
     """Find the call of each result.
 
     First results that name a call, then results that name only a tool. Placeholders get what is
     left.
     """
+    for index, calling in calling_messages.items():
+        places = takewhile(stored_results.__contains__, count(index + 1))
+        calling.behind = [stored for place in places for stored in stored_results[place]]
     _forget_names(calling_messages, stored_results)
     names: defaultdict[_Key, set[str]] = defaultdict(set)
     groups = {i: _groups_of(calling, names) for i, calling in calling_messages.items()}
-    _place_results(calling_messages, stored_results, groups)
+    _place_results(stored_results, groups)
     for index, own in groups.items():
-        in_place = {*_directly_behind(index, stored_results)}
+        in_place = {*calling_messages[index].behind}
         for key, group in own.items():
             if isinstance(key, str) and len(group.calls) > 1:
                 _keep_places(group, in_place)
@@ -221,13 +223,12 @@ def pair(
             _assign(_free(group.calls), group.results, group.names)
         for group in (each for each in some if each.early):
             free = _free(group.calls)
-            own_names = {paired.label for paired in free}
+            own_names = {paired.call.name for paired in free}
             early = [s for s in group.early if s.label in (None, *own_names) or "" in own_names]
             _assign(free, early, own_names)
     for _, group in by_key:
-        if group.placeholders:
-            _pair_in_order(group.calls, group.placeholders, group.names)
-    _leave_in_place(calling_messages, stored_results)
+        _pair_in_order(group.calls, group.placeholders, group.names)
+    _leave_in_place(calling_messages.values())
     _note_others(by_key)
 
 
@@ -239,54 +240,38 @@ def _note_others(by_key: Sequence[tuple[_Key, _Group]]) -> None:
     times = Counter(key for key, _ in by_key)
     for key, group in by_key:
         if isinstance(key, str) and len(group.calls) == 1:
-            tools = (None, group.calls[0].label)
+            tools = (None, group.calls[0].call.name)
             left = [s for s in group.results if s.call_index is None]
             group.calls[0].others = [s for s in left if times[key] == 1 or s.name in tools]
 
 
-def _forget_names(
-    calling_messages: Mapping[int, CallingMessage],
-    stored_results: Mapping[int, Sequence[Result]],
-) -> None:
+def _forget_names(calling_messages: Mapping[int, CallingMessage], stored_results: _Stored) -> None:
     """Forget the names in results that a later handoff wrote into them (rule 2).
 
     Such a result belongs to the message that it is directly behind, or it is not paired.
     """
-    untrue: set[tuple[str, str]] = set()
-    still_open: set[tuple[str, str]] = set()
+    untrue: set[tuple[str | None, str]] = set()
+    still_open: set[tuple[str | None, str]] = set()
     last_caller: dict[tuple[str | None, str | None], int] = {}
     in_place: set[Result] = set()
     for index, calling in calling_messages.items():
-        tools: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for paired in calling.calls:
-            tools[paired.call.id][paired.label] += 1
-            last_caller[paired.call.id, paired.label] = index
-        behind: defaultdict[str | None, list[str | None]] = defaultdict(list)
-        real = Counter[str | None]()
-        for stored in _directly_behind(index, stored_results):
-            behind[stored.call_id].append(stored.label)
-            real[stored.call_id] += not stored.is_placeholder
-            in_place.add(stored)
-        for call_id, own in tools.items():
-            labels = behind[call_id]
-            too_many = Counter(filter(None, labels)) - own
-            is_full = len(labels) == own.total()
+        last_caller |= {(paired.call.id, paired.call.name): index for paired in calling.calls}
+        in_place |= {*calling.behind}
+        behind = grouped((stored.call_id, stored) for stored in calling.behind)
+        called = grouped((paired.call.id, paired.call.name) for paired in calling.calls)
+        for call_id, tools in called.items():
+            own, results = Counter(tools), behind[call_id]
+            too_many = Counter(stored.label for stored in results if stored.label) - own
+            is_full = len(results) == len(tools)
             wrong = {(call_id, each) for each in too_many if is_full or each not in own}
             untrue |= wrong - still_open
-            if real[call_id] < own.total():
-                still_open |= {(call_id, tool) for tool in own}
+            if sum(not stored.is_placeholder for stored in results) < len(tools):
+                still_open |= {(call_id, tool) for tool in tools}
     for stored in (each for results in stored_results.values() for each in results):
         key = stored.call_id, stored.label
         if key in untrue and stored.index < last_caller.get(key, 0):
             stored.label = None
             stored.is_misplaced = stored not in in_place
-
-
-def _directly_behind(
-    index: int, stored_results: Mapping[int, Sequence[Result]]
-) -> Iterator[Result]:
-    for place in takewhile(stored_results.__contains__, count(index + 1)):
-        yield from stored_results[place]
 
 
 def _keep_places(group: _Group, in_place: AbstractSet[Result]) -> None:
@@ -300,10 +285,11 @@ def _keep_places(group: _Group, in_place: AbstractSet[Result]) -> None:
     placed = sorted(placed, key=lambda stored: stored.index)[: len(group.calls)]
     if all(s.is_placeholder for s in placed) or not any(s.is_placeholder for s in placed):
         return
-    tools, named = _by_label(group.calls), _by_label(placed)
+    tools = grouped((paired.call.name, paired) for paired in group.calls)
+    named = grouped((stored.label, stored) for stored in placed)
     if len(tools) == 1:
         named = defaultdict(list, {None: placed})
-    rest = [p for p in group.calls if len(named[p.label]) != len(tools[p.label])]
+    rest = [p for p in group.calls if len(named[p.call.name]) != len(tools[p.call.name])]
     has_nameless = len(named[None]) == len(rest) > 0
     for label, calls in tools.items():
         if len(named[label]) == len(calls) and (has_nameless or len(calls) > 1):
@@ -312,77 +298,58 @@ def _keep_places(group: _Group, in_place: AbstractSet[Result]) -> None:
         _pair_in_order(rest, named[None], group.names)
 
 
-def _leave_in_place(
-    calling_messages: Mapping[int, CallingMessage],
-    stored_results: Mapping[int, Sequence[Result]],
-) -> None:
+def _leave_in_place(calling_messages: Iterable[CallingMessage]) -> None:
     """Pair the results behind a message with its calls of their id if there are as many (rule 5).
 
     Who wrote them gave each call its own. A name tells nothing there.
     """
     open_before: set[tuple[str | None, str | None]] = set()
-    for index, calling in calling_messages.items():
-        in_place = _directly_behind(index, stored_results)
-        behind = _by_id((stored.call_id, stored) for stored in in_place)
-        called = _by_id((paired.call.id, paired) for paired in calling.calls)
+    for calling in calling_messages:
+        behind = grouped((stored.call_id, stored) for stored in calling.behind)
+        called = grouped((paired.call.id, paired) for paired in calling.calls)
         called[None] = calling.calls
         for call_id, own in behind.items():
             calls = called[call_id]
             is_whole = len(own) == len(calls) and not any(each.is_placeholder for each in own)
-            is_paired = all(each.call_index == index for each in own)
+            is_paired = all(each.call_index == calling.index for each in own)
             is_free = all(paired.answer is None or paired.answer in own for paired in calls)
             is_late = any((call_id, each.label) in open_before for each in own)
             if is_whole and is_free and not is_paired and not is_late:
                 for paired, stored in zip(calls, own, strict=True):
                     paired.take(stored)
-        open_before |= {
-            (key, paired.label)
-            for paired in calling.calls
-            if paired.real is None
-            for key in (paired.call.id, None)
-        }
-
-
-def _by_id(items: Iterable[tuple[str | None, _T]]) -> defaultdict[str | None, list[_T]]:
-    """Calls, or results, by the ids of calls."""
-    found: defaultdict[str | None, list[_T]] = defaultdict(list)
-    for call_id, item in items:
-        found[call_id].append(item)
-    return found
+        for paired in _free(calling.calls):
+            open_before |= {(paired.call.id, paired.call.name), (None, paired.call.name)}
 
 
 def _free(calls: Iterable[PairedCall]) -> list[PairedCall]:
     return [paired for paired in calls if paired.real is None]
 
 
-def _place_results(
-    calling_messages: Mapping[int, CallingMessage],
-    stored_results: Mapping[int, Sequence[Result]],
-    groups: Mapping[int, Mapping[_Key, _Group]],
-) -> None:
+def _place_results(stored_results: _Stored, groups: Mapping[int, Mapping[_Key, _Group]]) -> None:
     """Add each result to the group of its key in the nearest message (rules 1, 2 and 6)."""
-    nearest: dict[_Key, tuple[int, _Group]] = {}
+    nearest: dict[_Key, _Group] = {}
     names_before: defaultdict[_Key, set[str]] = defaultdict(set)
     early: list[Result] = []
-    for index in sorted(calling_messages.keys() | stored_results.keys()):
+    for index in sorted(groups.keys() | stored_results.keys()):
         for stored in stored_results.get(index, ()):
             key = _key_of(stored)
             if stored.is_misplaced:
                 continue
-            at, group = nearest.get(key, (-1, None))
-            if group is not None and _agrees(stored, at, group):
+            group = nearest.get(key)
+            if group is not None and _agrees(stored, group):
                 (group.placeholders if stored.is_placeholder else group.results).append(stored)
             # The text of a placeholder is true of its own call only.
             elif not stored.is_placeholder and stored.label not in names_before[key]:
                 early.append(stored)
-        if (calling := calling_messages.get(index)) is not None:
+        if (own := groups.get(index)) is not None:
             for stored in early:
-                if stored.index > calling.after and (key := _key_of(stored)) in groups[index]:
-                    groups[index][key].early.append(stored)
+                group = own.get(_key_of(stored))
+                if group is not None and stored.index > group.calling.after:
+                    group.early.append(stored)
             early = []
-            for key, group in groups[index].items():
-                nearest[key] = index, group
-                names_before[key] |= group.own_names
+            nearest |= own
+            for key, called in own.items():
+                names_before[key] |= called.own_names
 
 
 def _key_of(stored: Result) -> _Key:
@@ -391,10 +358,10 @@ def _key_of(stored: Result) -> _Key:
     return (stored.label,) if stored.label else None
 
 
-def _agrees(stored: Result, index: int, group: _Group) -> bool:
-    """Whether the tool that a result names is that of its calls in the message at an index."""
+def _agrees(stored: Result, group: _Group) -> bool:
+    """Whether the tool that a result names is that of its calls in a message."""
     is_own_name = stored.label is not None and stored.label not in group.names
-    if is_own_name and stored.after > index:
+    if is_own_name and stored.after > group.calling.index:
         return False
     return _agree(stored.label, group.own_names, group.names)
 
@@ -406,24 +373,20 @@ def _assign(
     left = [stored for stored in results if stored.call_index is None]
     if not left:
         return
-    by_label, named = _by_label(calls), _by_label(left)
-    if len(by_label) > 1:
-        for label, own in by_label.items():
+    tools = grouped((paired.call.name, paired) for paired in calls)
+    named = grouped((stored.label, stored) for stored in left)
+    if len(tools) > 1:
+        for label, own in tools.items():
             if len(named[label]) >= len(own):
                 _pair_in_order(own, named[label], names)
     calls = _free(calls)
-    own_names = {paired.label for paired in calls}
+    own_names = {paired.call.name for paired in calls}
     left = [s for s in left if s.call_index is None and _agree(s.label, own_names, names)]
     may_have_run = [paired for paired in calls if is_complete(paired.call)]
     if len(left) >= len(calls):
         _pair_in_order(calls, left, names)
     elif len(left) == len(may_have_run):
         _pair_in_order(may_have_run, left, names)
-
-
-def _by_label(items: Iterable[_T]) -> defaultdict[str | None, list[_T]]:
-    """Calls, or results, by the tools that they name."""
-    return _by_id((item.label, item) for item in items)
 
 
 def _pair_in_order(
@@ -433,6 +396,6 @@ def _pair_in_order(
     free = [paired for paired in calls if paired.answer is None]
     for stored in results:
         for place, paired in enumerate(free):
-            if _agree(stored.label, {paired.label}, names):
+            if _agree(stored.label, {paired.call.name}, names):
                 free.pop(place).take(stored)
                 break

@@ -54,7 +54,7 @@ from langgraph_patch.history.findings import Evidence, Finding
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.placeholders import (
     Placeholder,
-    checked_placeholder,
+    check_placeholder,
     differ_in_marker_only,
 )
 from langgraph_patch.history.reading import Reading, read_history
@@ -115,7 +115,7 @@ def patch_messages(
         >>> patch_messages(history).messages is history
         True
     """
-    checked_placeholder(placeholder)
+    check_placeholder(placeholder)
     _check_evidence(evidence)
     if not evidence and is_valid(messages):
         return Patch.of(messages, [], ())
@@ -181,8 +181,7 @@ def read_if_damaged(
     if is_valid(rest, leaves_open=leaves_open, look_again=look_again):
         return None
     reading = read_history(as_messages(messages), leaves_open=leaves_open, look_again=look_again)
-    is_damaged = reading.lacks_result or reading.looked_for_again or patch_reading(reading)
-    return reading if is_damaged else None
+    return reading if reading.looked_for_again or patch_reading(reading) else None
 
 
 def settled(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:

@@ -29,8 +29,8 @@ _FIELD = re.compile(r"\{[a-z_]+\}")
 """A field in the text of an application."""
 
 
-def checked_placeholder(placeholder: Placeholder | None) -> Placeholder | None:
-    """Return `placeholder`.
+def check_placeholder(placeholder: Placeholder | None) -> None:
+    """Check the option `placeholder`.
 
     Raises:
         OptionError: If it has none of the forms of `Placeholder`, or names an unknown cause.
@@ -48,7 +48,6 @@ def checked_placeholder(placeholder: Placeholder | None) -> Placeholder | None:
                 f"placeholder={short(text)}: there is no field {min(unknown)}: expected {{name}} "
                 f"of the tool and {{id}} of the call, or a callable that takes a DanglingCall."
             )
-    return placeholder
 
 
 # --- those of this package -----------------------------------------------------------------

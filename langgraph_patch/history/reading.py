@@ -55,11 +55,6 @@ class Reading:
         return [paired.call for paired in self.paired_calls if paired.real is None]
 
     @property
-    def lacks_result(self) -> bool:
-        """Whether a call that is over has neither a result nor a placeholder."""
-        return any(p.answer is None and not p.stays_open for p in self.paired_calls)
-
-    @property
     def looked_for_again(self) -> dict[tuple[int, int], str]:
         """The keys of the calls that this turn searches for once more; from which checkpoint."""
         return {

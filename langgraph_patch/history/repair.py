@@ -128,19 +128,13 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
 # --- the results that are written ----------------------------------------------------------
 
 
-def _placeholder(
-    call: DanglingCall,
-    placeholder: Placeholder | None,
-    *,
-    look_again: bool | str,
-) -> ToolMessage:
-    """The placeholder for `call`; its id is set later.
+def _placeholder(call: DanglingCall, finding: Finding, own: Placeholder | None) -> ToolMessage:
+    """The placeholder for `call`; its ids are set later.
 
     Args:
         call: The call without a result.
-        placeholder: The application's own content. None: the default text of the cause.
-        look_again: Whether the next turn searches once more, or the id of the checkpoint from
-            which it does.
+        finding: What is known of it.
+        own: The application's own content. None: the default text of the cause.
 
     Raises:
         OptionError: If the application's callable returns neither a str nor a `ToolMessage`.
@@ -150,19 +144,16 @@ def _placeholder(
         marker["arguments"] = call.error
     if call.inner:
         marker["inner"] = len(call.inner)
-    if look_again:
-        marker["look_again"] = look_again
-    content = _own_content(call, placeholder)
-    if content is None:
-        content = default_text(call)
-    call_id = call.tool_call_id
+    if finding.look_again and call.cause != "malformed":
+        marker["look_again"] = finding.look_again
+    content = _content_of(call, own)
     if isinstance(content, str):
-        content = ToolMessage(content, name=call.name or None, status="error", tool_call_id=call_id)
-    return marked(content, marker, tool_call_id=call_id)
+        content = ToolMessage(content, name=call.name or None, status="error", tool_call_id="")
+    return marked(content, marker)
 
 
-def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMessage | None:
-    """The application's own content, in whose texts `{name}` and `{id}` are replaced."""
+def _content_of(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMessage:
+    """The application's own content, in whose texts `{name}` and `{id}` are replaced; or ours."""
     if callable(placeholder):
         try:
             content = placeholder(call)
@@ -177,7 +168,7 @@ def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | T
         return content
     text = placeholder.get(call.cause) if isinstance(placeholder, Mapping) else placeholder
     if text is None:
-        return None
+        return default_text(call)
     return text.replace("{name}", call.name).replace("{id}", call.tool_call_id)
 
 
@@ -255,7 +246,7 @@ class _Repair:
         for paired in calling.calls:
             if paired.call.tool_call is None:
                 defect = _defect_of(paired.call, "unlisted")
-                self._add("promoted", defect, paired, stored, message)
+                self._add("promoted", paired, Change.of(defect, calling.index, stored, message))
         return message
 
     def _call(self, paired: PairedCall) -> Call:
@@ -286,15 +277,16 @@ class _Repair:
             message = told if is_refused_by_all(before) else before
             self.messages.append(message)
             if not is_in_place:
-                self._add("moved", "misplaced", paired, before, message, index=answer.index)
+                change = Change.of("misplaced", answer.index, before, message)
+                self._add("moved", paired, change)
             return
         own = as_result_of(self._call(paired), told)
         own = own if own.id else self._with_own_id(own, paired)
         self.messages.append(own)
         if told is answer.message:
-            self._add("converted", "wrong_role", paired, before, own, index=answer.index)
+            self._add("converted", paired, Change.of("wrong_role", answer.index, before, own))
         else:
-            self._add("joined", "duplicate", paired, before, own, index=answer.index)
+            self._add("joined", paired, Change.of("duplicate", answer.index, before, own))
             self.joined |= dict.fromkeys(paired.others, own)
 
     def _write_new(self, paired: PairedCall, finding: Finding) -> None:
@@ -305,25 +297,22 @@ class _Repair:
         cause: Cause | None = None
         if finding.result is not None:
             kind, message = "recovered", _recovered(finding, finding.result)
-            if message.id is None or self._is_taken(message.id, before):
-                message = self._with_own_id(message, paired, before)
+            if message.id is None or self._is_taken(message.id, paired):
+                message = self._with_own_id(message, paired)
             self.own_ids.add(str(message.id))
         elif (kept := after_search(paired.stated, finding)) is not None:
             message = kept
         else:
             call = _dangling_call(paired, finding)
             cause = call.cause
-            look_again = cause != "malformed" and finding.look_again
-            message = _placeholder(call, self.placeholder, look_again=look_again)
-            message = self._with_own_id(message, paired, before)
+            message = _placeholder(call, finding, self.placeholder)
+            message = self._with_own_id(message, paired)
         message = as_result_of(self._call(paired), message)
         self.messages.append(message)
         defect = "superseded" if before is not None else _defect_of(paired.call, "dangling")
-        self._add(kind, defect, paired, before, message, cause=cause)
+        self._add(kind, paired, Change.of(defect, paired.call.index, before, message), cause)
 
-    def _with_own_id(
-        self, message: ToolMessage, paired: PairedCall, replaced: BaseMessage | None = None
-    ) -> ToolMessage:
+    def _with_own_id(self, message: ToolMessage, paired: PairedCall) -> ToolMessage:
         """A message with an id that is derived from a call, and that no other message has.
 
         The same history always gives the same ids. A salt tells calls with one id apart, whose
@@ -335,14 +324,13 @@ class _Repair:
             salt = [self.salts[seed]] if self.salts[seed] else []
             self.salts[seed] += 1  # equal calls do not try a salt twice
             own_id = f"{start}-{digest_of(*seed, *salt)[:32]}"
-            if not self._is_taken(own_id, replaced):
-                break
-        self.own_ids.add(own_id)
-        return message.model_copy(update={"id": own_id})
+            if not self._is_taken(own_id, paired):
+                self.own_ids.add(own_id)
+                return message.model_copy(update={"id": own_id})
 
-    def _is_taken(self, message_id: str, replaced: BaseMessage | None) -> bool:
-        """Whether another message has an id than the one that is replaced."""
-        is_own = replaced is not None and replaced.id == message_id
+    def _is_taken(self, message_id: str, paired: PairedCall) -> bool:
+        """Whether another message has an id than the placeholder of a call, which is replaced."""
+        is_own = paired.placeholder is not None and paired.placeholder.message.id == message_id
         return message_id in self.own_ids or (message_id in self.reading.message_ids and not is_own)
 
     def _write_without_results(self, results: Sequence[Result]) -> None:
@@ -363,20 +351,12 @@ class _Repair:
         self.changes.append(Change(kind, defect, index, call_id, result.name, None, before, after))
 
     def _add(
-        self,
-        kind: ChangeKind,
-        defect: DefectKind,
-        paired: PairedCall,
-        before: BaseMessage | None,
-        after: BaseMessage,
-        *,
-        index: int | None = None,
-        cause: Cause | None = None,
+        self, kind: ChangeKind, paired: PairedCall, change: Change, cause: Cause | None = None
     ) -> None:
-        """Note a change of a call, or of its result if that has an index."""
+        """Note the change of a message as one of a call, or of its result."""
         call = self._call(paired)
-        place = call.index if index is None else index
-        self.changes.append(Change(kind, defect, place, call.id, call.name, cause, before, after))
+        named = replace(change, kind=kind, tool_call_id=call.id, name=call.name, cause=cause)
+        self.changes.append(named)
 
 
 def _is_of_raw_call(message: BaseMessage, paired: PairedCall) -> bool:

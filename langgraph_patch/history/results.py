@@ -91,11 +91,10 @@ def read_results(
 def _results_of(message: BaseMessage) -> Iterator[tuple[str | None, str | None, ToolMessage]]:
     """Each result of a message: the id and the tool that it names, and its `ToolMessage`."""
     extra = message.additional_kwargs
+    is_of_tool = isinstance(message, ChatMessage) and message.role in {"tool", "function"}
     if isinstance(message, ToolMessage):
         yield text_of(message.tool_call_id), message.name, message
-    elif isinstance(message, FunctionMessage) or (
-        isinstance(message, ChatMessage) and message.role in {"tool", "function"}
-    ):
+    elif is_of_tool or isinstance(message, FunctionMessage):
         call_id = text_of(extra.get("tool_call_id")) or None
         name = text_of(message.name or extra.get("name")) or None
         yield call_id, name, _as_tool_message(message, call_id or "")

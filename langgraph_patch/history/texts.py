@@ -6,12 +6,10 @@ does not wait until an answer is written. "Was not run" is said of a call that n
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Literal, get_args
 
-from langgraph_patch._text import cut, one_line, short
+from langgraph_patch._text import cut, one_line, read_table, short
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.findings import DanglingCall
 
@@ -26,9 +24,7 @@ Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 
 
-_TEXTS: Mapping[str, Mapping[str, str]] = tomllib.loads(
-    files(__package__).joinpath("texts.toml").read_text("utf-8")
-)
+_TEXTS: Mapping[str, Mapping[str, str]] = read_table(__package__, "texts.toml")
 """The texts of each language, by cause and detail."""
 
 _NONE = "(none)"

@@ -28,7 +28,7 @@ from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.patch import changes_history, read_if_damaged, settled
-from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
+from langgraph_patch.history.placeholders import Placeholder, check_placeholder
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import dangling_calls, patch_reading
 from langgraph_patch.repairing.effects import one_write_each, settle, with_unchanged_deltas
@@ -97,7 +97,7 @@ class Repairer:
     once: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        checked_placeholder(self.placeholder)
+        check_placeholder(self.placeholder)
         if not isinstance(self.messages_key, str) or not self.messages_key:
             raise OptionError(
                 f"messages_key={short(self.messages_key)}: expected the name of a state key."

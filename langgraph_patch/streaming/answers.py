@@ -185,8 +185,7 @@ def afinal_answers(
         >>> asyncio.run(show())
         ['Good morning.']
     """
-    remedy = "use final_answers"
-    source = open_stream(stream, expected=_EXPECTED, remedy=remedy, asynchronous=True)
+    source = open_stream(stream, expected=_EXPECTED, remedy="use final_answers", asynchronous=True)
     return apass_on(source, _Answers(checker, internal=internal, other_modes=other_modes))
 
 
@@ -264,19 +263,17 @@ class _Answers:
         """Whether a message is hidden by the name of its node alone: no result came from there."""
         self._results: dict[object, tuple[ToolMessage, dict[str, Any]]] = {}
         """The tool messages since the last message of a model."""
-        self._has_mode = False
-        """Whether an item of the mode `messages` has come."""
         self._stored: dict[str, int] = {}
         """How many messages of models the state of each graph had first."""
-        self._lacks_mode: str | None = None
-        """The other mode that has shown a message of a model while none came."""
+        self._mode: str | None = None
+        """`messages` once an item of it has come, else a mode that shows a message of a model."""
 
     def add(self, item: Any) -> Iterable[Any]:
         """What is yielded after the next item."""
         mode, data = mode_and_data(item)
         if mode not in ("messages", "messages-tuple"):
             return self._add_other(mode, data, item)
-        self._has_mode = True
+        self._mode = "messages"
         token = token_of(data, item)
         message, metadata = token
         if isinstance(message, AIMessage):
@@ -290,9 +287,9 @@ class _Answers:
 
         Of a stream that failed, all held text is yielded: it is what the model had written.
         """
-        if self._lacks_mode and not (failed or self._has_mode):
+        if self._mode not in (None, "messages") and not failed:
             raise MessagesError(
-                f"The mode {self._lacks_mode!r} of the stream shows messages of a model, and there "
+                f"The mode {self._mode!r} of the stream shows messages of a model, and there "
                 f"is no item of the mode 'messages': stream with stream_mode='messages', or with a "
                 f"list of modes that contains it ('messages-tuple' for a server)."
             ) from None
@@ -327,10 +324,10 @@ class _Answers:
                     f"The server reported that the run failed: {short(item, 500)}. Pass "
                     "other_modes=True to get such reports as items of the stream."
                 )
-        if mode in ("updates", "values") and not (self._has_mode or self._lacks_mode):
+        if mode in ("updates", "values") and self._mode is None:
             count = model_messages(data)
             stored = self._stored.setdefault(graph_of(item), count) if mode == "values" else 0
-            self._lacks_mode = mode if count > stored else None
+            self._mode = mode if count > stored else None
         self._has_stopped |= mode == "error" or shows_pause(mode, data, item)
         if self._other_modes:
             yield item
@@ -400,12 +397,9 @@ class _Answers:
             self._results[result.id or id(result)] = (result, metadata)
         node = metadata.get("langgraph_node")
         self._is_hidden_by_name &= node != _TOOLS
-        callers = self._calling_nodes
-        if (
-            not task
-            or caller is None
-            or node in callers.union(storage.nodes_of_namespace(caller.task))
-        ):
+        if not task or caller is None:
+            return []
+        if node in self._calling_nodes.union(storage.nodes_of_namespace(caller.task)):
             return []
         self._tool_nodes.add(node)
         messages = [] if self._internal else self._of_task(task)

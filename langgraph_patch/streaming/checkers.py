@@ -222,11 +222,8 @@ def phase_of(chunk: AIMessage) -> str | None:
 
     It is `"commentary"` for text before tool calls and `"final_answer"` for an answer.
     """
-    for block in _blocks(chunk):
-        phase = block.fields.get("phase") or block.v1_extra("phase")
-        if isinstance(phase, str):
-            return phase
-    return None
+    phases = (block.fields.get("phase") or block.v1_extra("phase") for block in _blocks(chunk))
+    return next((phase for phase in phases if isinstance(phase, str)), None)
 
 
 def _blocks(chunk: AIMessage) -> list[Block]:
@@ -326,8 +323,7 @@ async def asplit_stream(
         >>> asyncio.run(reply())
         (False, ['Good ', 'morning.'])
     """
-    remedy = "use split_stream"
-    source = open_stream(stream, expected=_EXPECTED, remedy=remedy, asynchronous=True)
+    source = open_stream(stream, expected=_EXPECTED, remedy="use split_stream", asynchronous=True)
     chunks = apass_on(source, _Split(checker))
     return await anext(chunks), chunks
 

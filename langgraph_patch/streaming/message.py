@@ -92,8 +92,7 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
         >>> message.invalid_tool_calls[0]["args"]
         '{"city": "Ro'
     """
-    expected = "the chunks of one message"
-    arrived = list(open_stream(chunks, expected=expected, remedy=_COLLECT))
+    arrived = list(open_stream(chunks, expected="the chunks of one message", remedy=_COLLECT))
     if len(arrived) == 1 and type(arrived[0]) is AIMessage:
         return arrived[0]
     for chunk in arrived:
@@ -189,8 +188,7 @@ def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChun
         c1 weather {"city": "Rome"}
         c2 now {}
     """
-    expected = "an iterable of tool call chunks"
-    arrived = list(open_stream(chunks, expected=expected, remedy=_COLLECT))
+    arrived = list(open_stream(chunks, expected="an iterable of tool call chunks", remedy=_COLLECT))
     for chunk in arrived:
         _check(chunk)
     merged = [_merge_one_call(call.chunks) for call in group_call_chunks(arrived)]
@@ -241,18 +239,14 @@ def _parsed_calls(
     listed = [raw for raw in merged if raw.get("id") or raw.get("name") or raw.get("args")]
     for place, raw in enumerate(listed):
         name, text = raw.get("name"), raw.get("args") or ""
-        call_id = raw.get("id") or _derived_id(message_id, place)
+        # One without an id gets the same one each time.
+        call_id = raw.get("id") or f"call_{digest_of('call', message_id, place)[:8]}"
         args = complete_args(text) if text or ended else None
         if name and args is not None:
             calls.append(tool_call(name=name, args=args, id=call_id))
         else:
             invalid.append(invalid_tool_call(name=name, args=text, id=call_id, error=_INCOMPLETE))
     return calls, invalid
-
-
-def _derived_id(message_id: str | None, place: int) -> str:
-    """An id for a call that has none, from its message and its place: always the same one."""
-    return f"call_{digest_of('call', message_id, place)[:8]}"
 
 
 # --- content blocks --------------------------------------------------------------------
@@ -273,17 +267,11 @@ def _split_content(
                 final[index] = None
         ids_in_content = {block.call_id for block in blocks if block.is_call}
         if ids_in_content.issuperset(args_by_id):  # other calls are sent behind the content
-            _remove_reasoning_at_end(final)
+            says = [b is not None and not b.is_reasoning for b in final]
+            end = max((place for place, is_said in enumerate(says, 1) if is_said), default=0)
+            final[end:] = [None] * len(final[end:])  # reasoning that nothing follows
     unfinished = [b.stored for b, kept in zip(blocks, final, strict=True) if kept is None]
     return [block.stored for block in final if block is not None], unfinished
-
-
-def _remove_reasoning_at_end(blocks: list[Block | None]) -> None:
-    """Replace reasoning that no other block follows by None."""
-    for index, block in reversed([*enumerate(blocks)]):
-        if block is not None and not block.is_reasoning:
-            return
-        blocks[index] = None
 
 
 def _final_block(block: Block, args_by_id: _Args) -> Block | None:

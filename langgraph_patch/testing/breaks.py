@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -105,10 +106,8 @@ def kill(graph: CompiledStateGraph[Any, Any, Any, Any], tool: str | None = None)
         **{name: partial(death.write, getattr(saver, name)) for name in ("put", "put_writes")},
         **{name: partial(death.awrite, getattr(saver, name)) for name in ("aput", "aput_writes")},
     }
-    with (
-        patch.multiple(saver, **methods),
-        _happening(death, f"{_named(tool)} has not done its work"),
-    ):
+    otherwise = f"{_named(tool)} has not done its work"
+    with patch.multiple(saver, **methods), _happening(death, otherwise):
         yield
 
 
@@ -148,27 +147,22 @@ def _named(tool: str | None) -> str:
     return "a tool" if tool is None else f"the tool {tool!r}"
 
 
+@dataclass(eq=False)
 class _Break(BaseCallbackHandler):
     """What is to happen in a run.
 
-    Args:
+    Attributes:
         tool: The tool that it happens to; None for the first.
         error: How the run ends. Default: None, with no error.
         says: What a scripted model says in the place of a message. Default: None, the message.
-
-    Attributes:
         happened: Whether it has happened.
     """
 
+    tool: str | None = None
+    error: BaseException | None = None
+    says: Callable[[Any], Any] | None = None
+    happened: bool = False
     raise_error = True
-
-    def __init__(
-        self,
-        tool: str | None = None,
-        error: BaseException | None = None,
-        says: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self.tool, self.error, self.says, self.happened = tool, error, says, False
 
 
 class _Pause(_Break):

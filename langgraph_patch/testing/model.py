@@ -167,9 +167,8 @@ class StrictModel(BaseChatModel):
     _last: int = 0
 
     def __init__(self, *script: Any, **fields: Any) -> None:
-        known = {
-            name for key, field in type(self).model_fields.items() for name in (key, field.alias)
-        }
+        own = type(self).model_fields
+        known = {*own, *(field.alias for field in own.values())}
         if unknown := fields.keys() - known:
             raise OptionError(
                 f"StrictModel has no field {min(unknown)!r}. What it says: StrictModel('Hello.', "

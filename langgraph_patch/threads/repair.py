@@ -365,7 +365,7 @@ def _with_committed(first: Patch, patch: Patch) -> Patch:
     written: defaultdict[tuple[str | None, str, str], list[ToolMessage]] = defaultdict(list)
     for paired in read_history(patch.before).paired_calls:
         if paired.real is not None and paired.real.message.id not in ids:
-            key = paired.calling.message.id, paired.call.id, paired.label
+            key = paired.calling.message.id, paired.call.id, paired.call.name
             written[key].append(paired.real.message)
     kept = []
     for change in first.changes:

@@ -18,13 +18,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import tomllib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from itertools import count
 from typing import Any, Literal
 
@@ -40,6 +38,7 @@ from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch._text import read_table
 from langgraph_patch.errors import GraphError, StartedError
 from langgraph_patch.evidence.claiming import Record, keeps_first_write
 from langgraph_patch.evidence.claims import Claim
@@ -48,9 +47,7 @@ from langgraph_patch.history.findings import DanglingCall
 from langgraph_patch.history.texts import default_text
 from langgraph_patch.state import messages_in
 
-REFUSALS: Mapping[str, str] = tomllib.loads(
-    files(__package__).joinpath("refusals.toml").read_text("utf-8")
-)
+REFUSALS: Mapping[str, str] = read_table(__package__, "refusals.toml")
 """Why a call is not run, in words."""
 
 _CLAIMED: ContextVar[frozenset[Address]] = ContextVar(

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import groupby, pairwise, product
+from itertools import count, groupby, pairwise, product
 from typing import Any, Final, Literal, NamedTuple
 
 from langchain_core.messages import (
@@ -115,12 +115,10 @@ def asked_form(
 
 # --- media ----------------------------------------------------------------------------------------
 
-_MEDIA = frozenset(
-    {
-        *("image", "audio", "video", "file", "text-plain"),  # LangChain's
-        *("image_url", "input_image", "input_audio", "input_file"),  # OpenAI's
-        *("document", "media"),  # Anthropic's and Gemini's
-    }
+_MEDIA = (
+    *("image", "audio", "video", "file", "text-plain"),  # LangChain's
+    *("image_url", "input_image", "input_audio", "input_file"),  # OpenAI's
+    *("document", "media"),  # Anthropic's and Gemini's
 )
 """The types of blocks that are media, in LangChain's form and in those of the providers."""
 
@@ -170,15 +168,12 @@ def _taken(
         return set()
     if take == "named":
         return named
-    behind = [place for place in places if place.message > newest]
+    matters = matters_in(refusal) & OF_MEDIA
+    if take == "newest" and matters in ({"image"}, {"file"}):
+        places = [place for place in places if (place in images) == ("image" in matters)]
     before = [place for place in places if place.message < newest]
+    behind = [place for place in places if place.message > newest]
     if take == "newest":
-        matters = matters_in(refusal) & OF_MEDIA
-        if len(matters) == 1 and matters & {"image", "file"}:
-            is_spoken_of = (
-                images.__contains__ if "image" in matters else (lambda p: p not in images)
-            )
-            before, behind = [*filter(is_spoken_of, before)], [*filter(is_spoken_of, behind)]
         behind = [place for place in behind if place in named] or behind[-1:]
     return {*before, *behind}
 
@@ -208,10 +203,11 @@ def _named(
     if paths := _PATH.findall(refusal):
         dots, turn, block, inner = paths[-1][0], *(int(part or -1) for part in paths[-1][1:])
         stored = {frozenset({Place(turn, block)} & {*places} if inner < 0 else ())}
-        counted = {
-            frozenset(_at(turns, turn, block, inner) & {*places})
+        counted = {  # a block inside of a result, or all of a block
+            frozenset({*(own[inner : inner + 1] or own)} & {*places})
             for joins, blanks in product((True, False), repeat=2)
-            for turns in [_turns(messages, joins_models=joins, has_blanks=blanks)]
+            for sent in [_sent(messages, joins_models=joins, has_blanks=blanks)]
+            for own in [sent.get((turn, block), [])]
         }
         for ways in [stored, counted] if "[" in dots else [counted, stored]:
             if found := ways - {frozenset()}:
@@ -225,67 +221,57 @@ def _named(
     return set()
 
 
-def _at(
-    turns: Sequence[Sequence[Sequence[Place]]], turn: int, block: int, inner: int
-) -> set[Place]:
-    """The places of a block, or of one inside of it."""
-    sent = turns[turn] if turn < len(turns) else []
-    own = sent[block] if block < len(sent) else []
-    return {own[inner]} if 0 <= inner < len(own) else {*own}
-
-
-def _turns(
+def _sent(
     messages: Sequence[BaseMessage], *, joins_models: bool, has_blanks: bool
-) -> list[list[list[Place]]]:
-    """The turns of a request, and the blocks of each: a result is one with several places.
+) -> dict[tuple[int, int], list[Place]]:
+    """The blocks of a request, by their turn and their number in it: a result is one block.
 
     Args:
         messages: The history.
         joins_models: Whether messages of a model behind one another are one turn.
         has_blanks: Whether texts that say nothing are sent.
+
+    Returns:
+        For each block its place; for a result the places of all its blocks.
     """
-    found = list[list[list[Place]]]()
+    found = dict[tuple[int, int], list[Place]]()
     speakers = [(i, m) for i, m in enumerate(messages) if m.type != "system"]
 
     def speaker(each: tuple[int, BaseMessage]) -> object:
         is_model = isinstance(each[1], AIMessage)
         return (is_model, is_model and not joins_models and each[0])
 
-    for _, group in groupby(speakers, speaker):
-        turn = list[list[Place]]()
+    for turn, (_, group) in enumerate(groupby(speakers, speaker)):
+        number = count()
         for index, message in group:
             blocks = enumerate(blocks_of(message))
             own = [Place(index, i) for i, block in blocks if has_blanks or not is_blank(block)]
-            turn += [own] if isinstance(message, ToolMessage) else [[place] for place in own]
-        found.append(turn)
+            sent = [own] if isinstance(message, ToolMessage) else [[place] for place in own]
+            found |= {(turn, next(number)): places for places in sent}
     return found
 
 
 def _without_media(messages: Sequence[BaseMessage], taken: set[Place]) -> Patch:
     """The history with a text in the place of each of these blocks."""
-    tools = dict[str, str]()
-    written, changes = list[BaseMessage](), list[Change]()
-    by_message = dict[int, set[int]]()
-    for place in taken:
-        by_message.setdefault(place.message, set()).add(place.block)
+    tools, written, changes = dict[str, str](), [*messages], list[Change]()
+    indexes = {place.message for place in taken}
     for index, stored in enumerate(messages):
         if isinstance(stored, AIMessage):
             tools |= {text_of(call["id"]): call["name"] for call in stored.tool_calls}
-        after = stored
-        if numbers := by_message.get(index):
-            whose = "of an earlier message"
-            if isinstance(stored, ToolMessage):
-                tool = stored.name or tools.get(stored.tool_call_id) or "a tool"
-                whose = f"that {tool} returned"
-            blocks = [
-                Block.of_text(_NOT_SENT.format(what=f"{_described(block)} {whose}"))
-                if number in numbers
-                else block
-                for number, block in enumerate(blocks_of(stored))
-            ]
-            after = stored.model_copy(update={"content": _content(blocks)})
-            changes.append(Change.of("media", index, stored, after))
-        written.append(after)
+        if index not in indexes:
+            continue
+        whose = "of an earlier message"
+        if isinstance(stored, ToolMessage):
+            tool = stored.name or tools.get(stored.tool_call_id) or "a tool"
+            whose = f"that {tool} returned"
+        blocks = [
+            Block.of_text(_NOT_SENT.format(what=f"{_described(block)} {whose}"))
+            if Place(index, number) in taken
+            else block
+            for number, block in enumerate(blocks_of(stored))
+        ]
+        written[index] = stored.model_copy(update={"content": _content(blocks)})
+        changes.append(Change.of("media", index, stored, written[index]))
     return Patch.of(messages, written, changes)
 
 
@@ -316,7 +302,9 @@ def _parts_of(block: Block) -> list[Mapping[str, Any]]:
 def _type_of(block: Block) -> str:
     """The type of what a block holds, as far as it is known."""
     parts = _parts_of(block)
-    return _first(parts, "mime_type", "media_type", "format") or _of_url(parts)
+    url = _first(parts, "url", "image_url", "file_data")
+    of_url = url[5:].partition(";")[0] if url.startswith("data:") else ""
+    return _first(parts, "mime_type", "media_type", "format") or of_url
 
 
 def _size(part: Mapping[str, Any]) -> int:
@@ -334,12 +322,6 @@ def _first(parts: Sequence[Mapping[str, Any]], *keys: str) -> str:
     return next((text for text in found if isinstance(text, str) and text), "")
 
 
-def _of_url(parts: Sequence[Mapping[str, Any]]) -> str:
-    """The type that a `data:` URL names; `""` if there is none."""
-    url = _first(parts, "url", "image_url", "file_data")
-    return url[5:].partition(";")[0] if url.startswith("data:") else ""
-
-
 # --- the order of roles ---------------------------------------------------------------------------
 
 
@@ -350,7 +332,7 @@ def _with_start(messages: Sequence[BaseMessage]) -> Patch:
         return Patch.of(messages, [], ())
     added = HumanMessage(NOT_OF_USER)
     written = [*messages[:first], added, *messages[first:]]
-    return Patch.of(messages, written, [_inserted(first, added)])
+    return Patch.of(messages, written, [Change.of("role_order", first, None, added)])
 
 
 def _with_texts_between(messages: Sequence[BaseMessage]) -> Patch:
@@ -359,7 +341,7 @@ def _with_texts_between(messages: Sequence[BaseMessage]) -> Patch:
     for index, (before, after) in enumerate(pairwise(messages), 1):
         if isinstance(before, ToolMessage) and isinstance(after, HumanMessage):
             written.append(AIMessage(NO_TEXT))
-            changes.append(_inserted(index, written[-1]))
+            changes.append(Change.of("role_order", index, None, written[-1]))
         written.append(after)
     return Patch.of(messages, written, changes)
 
@@ -370,21 +352,14 @@ def _merged(messages: Sequence[BaseMessage]) -> Patch:
     LangChain's `merge_message_runs` does the same, in a time that is quadratic in their number.
     """
     written, changes = list[BaseMessage](), list[Change]()
-    for kind, numbered in groupby(enumerate(messages), lambda each: each[1].type):
-        (_, first), *others = numbered
-        if kind not in ("human", "ai"):
-            written += [first, *(message for _, message in others)]
-            continue
-        written.append(_as_one([first, *(message for _, message in others)]) if others else first)
-        changes += [Change.of("role_order", index, message, None) for index, message in others]
+    for kind, group in groupby(enumerate(messages), lambda each: each[1].type):
+        numbered = [*group]
+        run = [message for _, message in numbered]
+        if kind in ("human", "ai"):
+            run = [as_one(run)]
+            changes += [Change.of("role_order", i, message, None) for i, message in numbered[1:]]
+        written += run
     return Patch.of(messages, written, changes)
-
-
-def _as_one(messages: Sequence[BaseMessage]) -> BaseMessage:
-    """Messages of one role as one, with all their calls."""
-    models = [message for message in messages if isinstance(message, AIMessage)]
-    update = {"tool_calls": [call for message in models for call in message.tool_calls]}
-    return as_one(messages).model_copy(update=update if models else {})
 
 
 def _with_end(messages: Sequence[BaseMessage]) -> Patch:
@@ -396,8 +371,5 @@ def _with_end(messages: Sequence[BaseMessage]) -> Patch:
     if not (isinstance(last, AIMessage) and last.id is not None and not last.tool_calls):
         return Patch.of(messages, [], ())
     added = HumanMessage(NOTHING_NEW)
-    return Patch.of(messages, [*messages, added], [_inserted(len(messages), added)])
-
-
-def _inserted(index: int, message: BaseMessage) -> Change:
-    return Change("inserted", "role_order", index, "", None, None, None, message)
+    change = Change.of("role_order", len(messages), None, added)
+    return Patch.of(messages, [*messages, added], [change])

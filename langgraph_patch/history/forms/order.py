@@ -39,13 +39,11 @@ class Form(NamedTuple):
     """A form of the histories of a request, by their state keys.
 
     Attributes:
-        starts: The histories, and the repairs that close their calls.
         stored: What can be stored of them.
         sent: What is sent.
         how: How it was made.
     """
 
-    starts: Mapping[str, Patch]
     stored: Mapping[str, Patch]
     sent: Mapping[str, Patch]
     how: _How
@@ -65,7 +63,7 @@ class Form(NamedTuple):
 
         A picture that came later is sent: only those are left out that were refused.
         """
-        among = {key: len(media_in(patch.before)) for key, patch in self.starts.items()}
+        among = {key: len(media_in(patch.before)) for key, patch in self.sent.items()}
         return self.how.form(_unchanged(histories), among)
 
     @classmethod
@@ -74,16 +72,13 @@ class Form(NamedTuple):
         histories: Mapping[str, list[BaseMessage]],
         refusal: Sequence[str],
         tools: Collection[str],
-        *,
-        has_form: bool,
     ) -> Generator[Form | None, Any, str | None]:
-        """The forms after a refusal; one may be sent as another was that is refused already.
+        """The forms after a refusal; the first, and others, may be sent as one was that is refused.
 
         Args:
             histories: The histories.
             refusal: The text of the refusal, and those of errors beside it.
             tools: The names of the tools that the model is given.
-            has_form: Whether they were sent in another form, and not as they are.
 
         Yields:
             A form, which is sent the next refusal of it, or None if it was none. None, which is
@@ -93,8 +88,8 @@ class Form(NamedTuple):
             A note for who reads the refusal, or None.
         """
         starts, refusals = _unchanged(histories), [refusal]
-        order, newest = _order(refusals, tools, has_form=has_form), _How()
-        may_close = True
+        newest, may_close = _How(), True
+        order: Iterator[_How] = chain([newest], _order(refusals, tools))
         while True:
             is_asked = may_close and speaks_of_calls("\n".join(refusals[-1]))
             how = None if is_asked else next(order, None)
@@ -106,7 +101,7 @@ class Form(NamedTuple):
                 may_close = False
                 if (closed := (yield None)) is not None:
                     starts = {**starts, **closed}
-                    order = _order(refusals, tools, has_form=has_form)
+                    order = _order(refusals, tools)
                     if newest.refusal is not None:
                         order = chain([newest._replace(refusal=_text_of(refusals))], order)
             else:
@@ -145,15 +140,11 @@ class _How(NamedTuple):
             if self.refusal is not None:
                 found = Patch.joined(found, with_texts(found.messages))
             sent[key] = found
-        return Form(starts, {key: patch for key, patch in stored.items() if patch}, sent, self)
+        return Form({key: patch for key, patch in stored.items() if patch}, sent, self)
 
 
-def _order(
-    refusals: Sequence[Sequence[str]], tools: Collection[str], *, has_form: bool
-) -> Iterator[_How]:
+def _order(refusals: Sequence[Sequence[str]], tools: Collection[str]) -> Iterator[_How]:
     """How the forms are made, each by the refusals that there are when it is its turn."""
-    if has_form:
-        yield _How()
     repaired = _text_of(refusals)
     yield _How(repaired)
     yield _How(_text_of(refusals), tools, keeps_ids=_is_known(refusals))

@@ -8,11 +8,11 @@ They stand in `phrases.toml`, each with a place where it was seen.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal
+
+from langgraph_patch._text import read_table
 
 _OfMedia = Literal["image", "file", "media", "no_media"]
 _OfOrder = Literal["start", "user_after_tool", "alternation", "end"]
@@ -20,9 +20,7 @@ Matter = _OfMedia | _OfOrder | Literal["refused", "no_history"]
 
 OF_MEDIA: Final = frozenset[Matter]({"image", "file", "media", "no_media"})
 
-PHRASES: Mapping[Matter, Mapping[str, str]] = cast(
-    "Any", tomllib.loads(files(__package__).joinpath("phrases.toml").read_text("utf-8"))
-)
+PHRASES: Mapping[Matter, Mapping[str, str]] = read_table(__package__, "phrases.toml")
 """Matter -> phrase -> where it was seen, on GitHub."""
 
 

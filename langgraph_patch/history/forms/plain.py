@@ -17,6 +17,7 @@ from langchain_core.messages.tool import tool_call
 
 from langgraph_patch.history.calls import Call
 from langgraph_patch.history.changes import Change, Patch
+from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.fields import (
     UNKNOWN_TOOL,
     Block,
@@ -33,11 +34,12 @@ from langgraph_patch.history.reading import Reading, read_history
 
 _UNREADABLE = "[{name} was used; this model cannot read it.]"
 
-_RAW_CALLS = ("tool_calls", "function_call")
-"""The keys in `additional_kwargs` of calls in the provider's form: `tool_calls` has them all."""
-
 _SENT_KEYS = ("audio", "reasoning", "reasoning_content", "refusal", "tool_outputs")
-"""The keys in `additional_kwargs` that some integrations send, and other providers refuse."""
+_LEFT_OUT = (*_SENT_KEYS, "tool_calls", "function_call")
+"""The keys in `additional_kwargs` that some integrations send, and other providers refuse.
+
+The last two have calls in the form of their provider: the field `tool_calls` has them all.
+"""
 
 _SIGNATURES = "__gemini_function_call_thought_signatures__"
 """The key in `additional_kwargs` of what Gemini demands back with a call, by the id of the call."""
@@ -193,7 +195,7 @@ def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashabl
 def _system_message(messages: Sequence[BaseMessage]) -> BaseMessage | None:
     """All system messages as one; the same object if there is one, None if there is none."""
     systems = [message for message in messages if isinstance(message, SystemMessage)]
-    system = as_one(systems, "\n\n") if len(systems) > 1 else next(iter(systems), None)
+    system = as_one(systems, "\n\n") if systems else None
     return _named(system, valid_name(system.name)) if system and system.name else system
 
 
@@ -204,20 +206,18 @@ def _plain_answer(message: AIMessage, calls: Sequence[tuple[Call, ToolCall]]) ->
         message: The message.
         calls: Its calls, as they are stored and in the plain form.
     """
-    left_out = (*_SENT_KEYS, *_RAW_CALLS)
-    extra = {k: v for k, v in message.additional_kwargs.items() if k not in left_out}
+    extra = {k: v for k, v in message.additional_kwargs.items() if k not in _LEFT_OUT}
     text = _plain_text(message)
     is_plain = text == message.content and not is_v1(message) and not message.invalid_tool_calls
-    is_listed = len(calls) == len(message.tool_calls) and all(
-        one is other for (_, one), other in zip(calls, message.tool_calls, strict=True)
-    )
+    listed = [call for _, call in calls]
+    is_listed = are_identical(listed, message.tool_calls)
     if is_plain and is_listed and len(extra) == len(message.additional_kwargs):
         return message
     if isinstance(signed := extra.get(_SIGNATURES), dict):
         extra[_SIGNATURES] = {c["id"]: signed[own.id] for own, c in calls if own.id in signed}
     return AIMessage(
         content=text,
-        tool_calls=[call for _, call in calls],
+        tool_calls=listed,
         additional_kwargs=extra,
         id=message.id,
         name=message.name,

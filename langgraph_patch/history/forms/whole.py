@@ -148,10 +148,8 @@ def with_texts(messages: Sequence[BaseMessage]) -> Patch:
     Of humans, systems and tools: those of a model are repaired for good (`repair_refused`).
     """
     written = [m if isinstance(m, AIMessage) else _with_a_text(m) for m in messages]
-    both = zip(messages, written, strict=True)
-    changes = [
-        Change.of("empty", i, m, after) for i, (m, after) in enumerate(both) if after is not m
-    ]
+    numbered = enumerate(zip(messages, written, strict=True))
+    changes = [Change.of("empty", i, m, after) for i, (m, after) in numbered if after is not m]
     return Patch.of(messages, written, changes)
 
 
@@ -174,7 +172,7 @@ def _with_content(message: BaseMessage, content: Any) -> BaseMessage:
 
 
 def as_one(messages: Sequence[BaseMessage], between: str = "\n") -> BaseMessage:
-    """Messages of one role as one, with the id of the first.
+    """Messages of one role as one, with the id of the first and all calls; one alone stays itself.
 
     Where their names differ, it has none, and each part says whose it is; a line of a text that
     begins as a part does is indented.
@@ -183,21 +181,25 @@ def as_one(messages: Sequence[BaseMessage], between: str = "\n") -> BaseMessage:
         messages: The messages; they are not changed.
         between: What stands between their texts. Default: a line break.
     """
+    first, *others = messages
+    if not others:
+        return first
     names = {message.name or None for message in messages}
-    content = list[Any]()
+    content, calls = list[Any](), list[Any]()
     for message in messages:
+        calls += message.tool_calls if isinstance(message, AIMessage) else []
         own = [block.stored for block in blocks_of(message)]
         if len(names) > 1:
             own = [*map(_indented, own)]
             speaker = re.sub(r"[\s\[\]]+", " ", message.name or "").strip() or "no name"
-            first = own.pop(0) if own and isinstance(own[0], str) else ""
-            own.insert(0, f"[{speaker}]: {first}")
+            text = own.pop(0) if own and isinstance(own[0], str) else ""
+            own.insert(0, f"[{speaker}]: {text}")
         content += own
     whole: Any = [Block.of_text(each).stored if isinstance(each, str) else each for each in content]
     if all(isinstance(message.content, str) for message in messages):
         whole = between.join(content)
-    name = None if len(names) > 1 else messages[0].name
-    return messages[0].model_copy(update={"content": whole, "name": name})
+    update = {"content": whole, "name": None if len(names) > 1 else first.name}
+    return first.model_copy(update={**update, "tool_calls": calls} if calls else update)
 
 
 _BEGINS = re.compile(r"(?:\A|\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])(?=\W{0,9}\[)")
@@ -283,11 +285,9 @@ def _end(message: AIMessage, blocks: Sequence[Block], counts: Callable[[Block], 
 
 def _answered_ids(messages: Sequence[BaseMessage]) -> set[str]:
     """The ids of the calls that have a result: of the provider's tools, and of computer calls."""
-    found = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
-    for message in messages:
-        if isinstance(message, AIMessage):
-            found |= {block.result_id for block in blocks_of(message)}
-    return found
+    models = [message for message in messages if isinstance(message, AIMessage)]
+    in_blocks = {block.result_id for message in models for block in blocks_of(message)}
+    return in_blocks | {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
 
 
 def _with_ended_tools(blocks: list[Block], answered: Collection[str]) -> list[Block]:
