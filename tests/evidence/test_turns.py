@@ -19,7 +19,7 @@ from langchain_core.messages import (
 )
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
-from langgraph.types import Send, interrupt
+from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
 from kit import (
@@ -35,18 +35,12 @@ from langgraph_patch import Patch, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
 from support.placeholder_texts import WAITED
 
-WIRE_WAITED = WAITED.format("wire", "{}")
-
-
-SECOND = ["ai: mail, wire", "tool: sent to eve", f"tool: {WIRE_WAITED.format('c4')}"]
-
-
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 TURN = calls(MAIL, WIRE)
 EVE = calls(("mail", {"to": "eve"}), WIRE, first=3)
 WIRE_WAITED = WAITED.format("wire", "{}")
-RESULTS = "tool: sent to bob", f"tool: {WIRE_WAITED.format('c2')}"
-ADDED = ["ai: mail, wire", *RESULTS]
+ADDED = ["ai: mail, wire", "tool: sent to bob", f"tool: {WIRE_WAITED.format('c2')}"]
+SECOND = ["ai: mail, wire", "tool: sent to eve", f"tool: {WIRE_WAITED.format('c4')}"]
 ABANDONED = ["human: pay bob", *ADDED, "human: never mind"]
 
 
@@ -128,15 +122,6 @@ def test_an_update_between_the_pause_and_the_message():
     assert shown(agent.history) == expected
 
 
-def side_by_side(first: Any, second: Any, *, sends: bool = False) -> Any:
-    """Two agents in one superstep: `zoe` and `amy`."""
-    builder = StateGraph(MessagesState).add_node("zoe", first).add_node("amy", second)
-    if sends:
-        both = lambda s: [Send("zoe", s), Send("amy", s)]
-        return builder.add_conditional_edges(START, both, ["zoe", "amy"])
-    return builder.add_edge(START, "zoe").add_edge(START, "amy")
-
-
 def test_a_function_that_has_ended_beside_an_agent_that_waits():
     """Its messages may have no ids yet; they get one of their turn, and are added once."""
 
@@ -144,7 +129,9 @@ def test_a_function_that_has_ended_beside_an_agent_that_waits():
         done = calling(create_agent(StrictModel(script=[AIMessage("amy")] * 2), tools))
         amys = lambda out: [AIMessage("it is"), AIMessage(out["messages"][-1].text)]
         unnamed = done | (lambda out: {"messages": amys(out)})
-        return compiled(side_by_side(create_agent(model, tools), unnamed), saver)
+        builder = StateGraph(MessagesState).add_node("zoe", create_agent(model, tools))
+        builder.add_node("amy", unnamed).add_edge(START, "zoe").add_edge(START, "amy")
+        return compiled(builder, saver)
 
     agent = abandoned(build, TURN, EVE)
     agent.say("hello")

@@ -30,8 +30,8 @@ from langgraph_patch.threads import (
 from langgraph_patch.threads.repair import classes_not_loaded
 from support.databases import rows_of
 from support.stored_threads import (
-    ENDED,
     UNKNOWN,
+    WAITED,
     WIRE,
     Faults,
     each_fault,
@@ -107,8 +107,8 @@ def test_a_live_pause_is_left_alone_and_takes_its_answer(kind, path, saver):
     ("kind", "expected"),
     [
         ("hand_built", [UNKNOWN.format("mail", "c1"), UNKNOWN.format("wire", "c2")]),
-        ("agent", ["sent to bob", ENDED.format("c2")]),
-        ("delta", ["sent to bob", ENDED.format("c2")]),
+        ("agent", ["sent to bob", WAITED.format("c2")]),
+        ("delta", ["sent to bob", WAITED.format("c2")]),
     ],
 )
 def test_an_abandoned_pause_keeps_what_has_just_finished(kind, expected, saver):
