@@ -38,7 +38,7 @@ class State(TypedDict, total=False):
 
 
 def paused(
-    *, goto: Any = (), state: Any = State, first: Any = None, durability: Any = None
+    *, goto: str | None = None, state: Any = State, first: Any = None, durability: Any = None
 ) -> Agent:
     """A patched agent whose tools write a file and a note, or ask: paused beside a finished call.
 
@@ -50,7 +50,8 @@ def paused(
         if call["name"] == "wire":
             interrupt("1000 EUR?")
         done = ToolMessage("Updated file", tool_call_id=call["id"], name=call["name"], id="r1")
-        return Command(update={"messages": [done], "files": FILES, "note": "written"}, goto=goto)
+        written = {"messages": [done], "files": FILES, "note": "written"}
+        return Command(update=written, goto=goto or ())
 
     def build(model: Any, _: Any, saver: Any) -> Any:
         builder = StateGraph(state).add_node("agent", model_node(model)).add_node("tools", run)
@@ -73,9 +74,9 @@ def values(agent: Agent) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(
     ("update", "durability", "goto"),
-    [({"note": "mine"}, "sync", ()), ({}, "sync", "other"), ({}, "exit", ())],
+    [({"note": "mine"}, "sync", None), ({}, "sync", "other"), ({}, "exit", None)],
 )
-def test_effects_that_are_not_kept(update: Any, durability: str, goto: Any):
+def test_effects_that_are_not_kept(update: Any, durability: str, goto: str | None):
     """The effects of a task are restored together, or named; newer values stay.
 
     With durability "exit" the live values may be newer than all checkpoints.
