@@ -271,26 +271,6 @@ def test_what_a_record_costs():
     assert sum(asked) == 0
 
 
-@pytest.mark.parametrize(
-    ("before", "is_made"),
-    [
-        ([], True),
-        (["paused"], True),
-        (["paused", "paused"], True),
-        (["ended"], False),
-        (["failed"], False),
-        ([None], False),
-        (["paused", None], False),
-    ],
-)
-def test_when_a_claim_can_be_made(before, is_made):
-    """The last one has to be given back."""
-    saver = InMemorySaver()
-    made(saver, *before)
-    own = claim()
-    assert (run_sync(record(saver).begin(own)) == own) is is_made
-
-
 def test_only_its_own_run_ends_a_claim():
     """Another run that ends it changes nothing."""
     saver = InMemorySaver()

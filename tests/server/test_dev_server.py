@@ -23,7 +23,7 @@ from langgraph_sdk.schema import MultitaskStrategy
 from kit import lines
 from langgraph_patch import validate_messages
 from langgraph_patch.errors import PatchError, ThreadError
-from langgraph_patch.streaming import afinal_answers, final_answers, full_stream_checker
+from langgraph_patch.streaming import afinal_answers, full_stream_checker
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.stores.server import LangGraphServer
 from support.paths import run_page
@@ -334,13 +334,11 @@ REMOTE: dict[str, dict[str, Any]] = {
 }
 
 
-def parts_of(client: Any, graph: str, shape: str) -> Any:
+def parts_of(client: LangGraphClient, graph: str, shape: str) -> Any:
     """The stream of a run on the server."""
     if shape in SDK:
         return client.runs.stream(None, graph, input=says("How is the weather?"), **SDK[shape])
-    if isinstance(client, LangGraphClient):
-        return RemoteGraph(graph, client=client).astream(says("?"), **REMOTE[shape])
-    return RemoteGraph(graph, sync_client=client).stream(says("?"), **REMOTE[shape])
+    return RemoteGraph(graph, client=client).astream(says("?"), **REMOTE[shape])
 
 
 @pytest.mark.parametrize("shape", [*SDK, *REMOTE])
@@ -363,17 +361,6 @@ async def test_a_run_that_fails_on_the_server(aclient):
         assert token.text == "So"
         with pytest.raises((PatchError, RemoteException), match="ConnectionError"):
             await anext(answers)
-
-
-def test_a_sync_client_has_other_parts_on_request(client):
-    """The answers, and the parts of other modes as the SDK yields them."""
-    answers = final_answers(parts_of(client, "weather_agent", "RemoteGraph, v2"), checker=live)
-    assert left(list(answers)) == SUNNY
-    parts = parts_of(client, "weather_agent", "SDK, a list")
-    shown = list(final_answers(parts, checker=full_stream_checker, other_modes=True))
-    events = {item.event for item in shown if hasattr(item, "event")}
-    assert {"metadata", "updates", "values"} <= events
-    assert left([item for item in shown if not hasattr(item, "event")]) == SUNNY
 
 
 # --- patched graphs -------------------------------------------------------------------------

@@ -8,11 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import runpy
 import signal
 import time
-import warnings
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +26,6 @@ from langgraph_patch.errors import StartedError
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.bank import THREAD, Bank, Talk, replay, twice
 from support.databases import open_saver
-from support.paths import SCRIPTS
 from support.placeholder_texts import STARTED, WAITED
 from support.processes import forked
 from support.retention import JOBS, MOMENTS, check, play
@@ -188,23 +184,6 @@ async def test_an_asynchronous_saver(postgres):
         errors = [each for each in ended if isinstance(each, Exception)]
         assert {type(error).__name__ for error in errors} <= {"StartedError"}
         assert (talk.bank.paid, talk.read) == ([5], "paid 5: yes")
-
-
-@pytest.mark.xdist_group("postgres")
-def test_the_scenes_of_the_page(postgres, pytestconfig):
-    """On PostgreSQL, in two graphs: once, and what the model reads is true."""
-    uri = postgres.make()
-    with warnings.catch_warnings(action="ignore"):
-        table = runpy.run_path(str(SCRIPTS / "approval_table.py"))
-    scenes = table["SCENES"] if pytestconfig.getoption("--long") else table["SCENES"][::4]
-    for kind in ("`create_agent`", "`record=True`"):
-        build, options = table["KINDS"][kind]
-        for scene in scenes:
-            if not (scene.middleware and options):
-                wrap = partial(with_patching, once=["pay"], **options)
-                played = table["play"](scene, wrap, build, table["new_saver"](uri))
-                assert played.paid.count(5) <= 1, scene
-                assert played.is_true, scene
 
 
 @pytest.mark.xdist_group("postgres")
