@@ -22,15 +22,7 @@ from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
-from kit import (
-    Agent,
-    Counting,
-    StrictModel,
-    above,
-    calling,
-    calls,
-    loop,
-)
+from kit import Agent, Counting, StrictModel, above, calling, calls, loop
 from langgraph_patch import Patch, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
 from support.placeholder_texts import WAITED

@@ -13,15 +13,7 @@ from langgraph_patch import validate_messages
 from langgraph_patch.errors import GraphError, OptionError, ThreadError, is_interrupt
 from langgraph_patch.threads import repair_thread, scan_threads
 from support.databases import execute
-from support.stored_threads import (
-    FaultError,
-    Faults,
-    Foreign,
-    each_fault,
-    scanned,
-    stored,
-    thread,
-)
+from support.stored_threads import FaultError, Faults, Foreign, each_fault, scanned, stored, thread
 from support.strategies import anything, fewer, histories
 
 
