@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.streaming import (
     Turn,
-    asplit_stream,
     first_chunk_checker,
     full_stream_checker,
     split_stream,
@@ -164,29 +162,6 @@ def test_an_error_of_the_source_reaches_the_reader_in_its_place(io, checker):
         next(replay)
     assert raised.value is error
     assert list(replay) == []
-
-
-async def test_a_cancelled_decision_closes_the_source():
-    """A client that goes away while the decision is pending leaves no stream open."""
-    closed = asyncio.Event()
-
-    class Hanging:
-        def __aiter__(self) -> Hanging:
-            return self
-
-        async def __anext__(self) -> AIMessageChunk:
-            await asyncio.sleep(60)
-            return START
-
-        async def aclose(self) -> None:
-            closed.set()
-
-    task = asyncio.create_task(asplit_stream(Hanging()))
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert closed.is_set()
 
 
 # --- arguments -------------------------------------------------------------------------------

@@ -5,16 +5,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from langgraph.checkpoint.base import empty_checkpoint
-from langgraph.checkpoint.memory import InMemorySaver
 
-from langgraph_patch import validate_messages
 from langgraph_patch.errors import GraphError, OptionError, ThreadError, is_interrupt
 from langgraph_patch.threads import repair_thread, scan_threads
 from support.databases import execute
 from support.stored_threads import FaultError, Faults, Foreign, each_fault, scanned, stored, thread
-from support.strategies import anything, fewer, histories
 
 
 def test_reports_and_repairs_are_json_and_notebooks_show_them(saver):
@@ -99,26 +94,6 @@ def test_ctrl_c_ends_a_scan_also_as_the_cause_of_another_error(named, monkeypatc
         except (KeyboardInterrupt, ValueError) as error:
             found = is_interrupt(error)
         assert found == (saver.faults.failed or ["damaged"])
-
-
-@fewer(10)
-@given(histories() | anything())
-def test_any_stored_history_is_reported(history):
-    """Whatever is in a database: a report, never an exception, and never a false "healthy"."""
-    saver = InMemorySaver()
-    version = {"messages": "1"}
-    saved = {**empty_checkpoint(), "channel_versions": version}
-    saved["channel_values"] = {"messages": history}
-    try:
-        saver.put(thread(checkpoint_ns=""), saved, {"source": "input", "step": 1}, version)
-    except Exception:  # noqa: BLE001 - what cannot be stored cannot be there
-        return
-    [report] = scan_threads(saver)
-    if report.status == "healthy":
-        read = saver.get_tuple(thread()).checkpoint["channel_values"]["messages"]
-        assert validate_messages(read) == []
-    if report.status == "damaged":
-        assert repair_thread(saver, thread(), min_age=0).outcome in ("repaired", "refused")
 
 
 # --- checkpointers of other packages -------------------------------------------------------------
