@@ -5,7 +5,6 @@ With `--long`, each happens more often.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import signal
@@ -17,14 +16,13 @@ import pytest
 from deepagents import create_deep_agent
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import StructuredTool
-from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.types import Command, interrupt
 
 from kit import KINDS, StrictModel, calls, results_in
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.errors import StartedError
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.bank import THREAD, Bank, Talk, replay, twice
+from support.bank import Bank, Talk, replay, twice
 from support.databases import open_saver
 from support.placeholder_texts import STARTED, WAITED
 from support.processes import forked
@@ -168,22 +166,7 @@ def test_a_process_that_is_killed(database, kind, durability, tmp_path, pytestco
         check_next_turn(database, ledger, config, kind)
 
 
-# --- PostgreSQL, asynchronously ---------------------------------------------------------------
-
-
-@pytest.mark.xdist_group("postgres")
-async def test_an_asynchronous_saver(postgres):
-    """Two runs at once over a pool: of two answers one wins."""
-    async with AsyncPostgresSaver.from_conn_string(postgres.make()) as saver:
-        talk = Talk("create_agent", saver=saver)
-        await talk.graph.ainvoke(say("go"), THREAD)
-        answer = Command(resume="yes")
-        ended = await asyncio.gather(
-            *(talk.graph.ainvoke(answer, THREAD) for _ in range(5)), return_exceptions=True
-        )
-        errors = [each for each in ended if isinstance(each, Exception)]
-        assert {type(error).__name__ for error in errors} <= {"StartedError"}
-        assert (talk.bank.paid, talk.read) == ([5], "paid 5: yes")
+# --- jobs that delete checkpoints --------------------------------------------------------------
 
 
 @pytest.mark.xdist_group("postgres")

@@ -8,12 +8,7 @@ import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.errors import MessagesError, OptionError
-from langgraph_patch.streaming import (
-    Turn,
-    first_chunk_checker,
-    full_stream_checker,
-    split_stream,
-)
+from langgraph_patch.streaming import Turn, first_chunk_checker, full_stream_checker, split_stream
 from support.streams import LAST, REST, START, Source, live, same, say, think
 
 CHECKERS = (first_chunk_checker, full_stream_checker, live)
