@@ -1,5 +1,6 @@
 """The command line: what is printed, written and refused, and the exit codes."""
 
+import gc
 import io
 import json
 import re
@@ -7,6 +8,7 @@ import shlex
 import shutil
 import sqlite3
 import sys
+import threading
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 
@@ -638,3 +640,17 @@ def test_a_database_is_named_without_its_password():
         "postgresql://bob:s3cret": "the database",
     }
     assert {location: database_name(location) for location in names} == names
+
+
+def test_a_command_that_an_error_has_ended_is_collected_in_any_thread(monkeypatch):
+    """Only the main thread may change what Ctrl-C does: elsewhere that is an error."""
+    unraisable = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    left = [
+        output.each_of(Namespace(command="undo", quiet=True, json=False, rate=None), [1, 2], "done")
+    ]
+    assert next(left[0]) == 1
+    collects = threading.Thread(target=lambda: (left.clear(), gc.collect()))
+    collects.start()
+    collects.join()
+    assert unraisable == []

@@ -25,8 +25,8 @@ from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.bank import Bank, Talk, replay, twice
 from support.databases import open_saver
 from support.placeholder_texts import STARTED, WAITED
-from support.processes import forked
 from support.retention import JOBS, MOMENTS, check, play
+from support.servers import forked
 
 DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
 
