@@ -15,6 +15,7 @@ from langgraph_patch._langgraph.address import Address
 from langgraph_patch.threads import ThreadReport, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.repair import STOPPED_RUN
 from support.databases import copy_thread, every_row, open_interrupted_saver, open_saver, rows_of
+from support.histories import call_of, invalid_of
 from support.stored_threads import WAITED, lines, results, scanned, stored, thread, write
 
 UNKNOWN = "inserted 'mail' 'c1' (unknown); inserted 'wire' 'c2' (unknown)"
@@ -204,17 +205,13 @@ def check_two_repairs(database: str, kind: str) -> None:
 # --- calls that are incomplete or not listed --------------------------------------------------
 
 
-def _cut(name: str, args: str, call_id: str) -> Any:
-    return {"name": name, "args": args, "id": call_id, "error": None, "type": "invalid_tool_call"}
-
-
-_MAIL: Any = {"name": "mail", "args": {"to": "bob"}, "id": "c1", "type": "tool_call"}
+_MAIL = call_of("mail", "c1", {"to": "bob"})
 _INPUT = {"id": "c1", "name": "mail", "input": {"to": "bob"}}
 _RAW = {"id": "c1", "type": "function", "function": {"name": "mail", "arguments": '{"to": "b'}}
 ODD_CALLS: dict[str, AIMessage] = {
-    "incomplete": AIMessage("", invalid_tool_calls=[_cut("mail", '{"to": "bo', "c1")]),
+    "incomplete": AIMessage("", invalid_tool_calls=[invalid_of('{"to": "bo', name="mail")]),
     "incomplete beside a whole one": AIMessage(
-        "", tool_calls=[_MAIL], invalid_tool_calls=[_cut("wire", '{"amount": 5', "c2")]
+        "", tool_calls=[_MAIL], invalid_tool_calls=[invalid_of('{"amount": 5', "c2", "wire")]
     ),
     "only a block": AIMessage([{"type": "text", "text": "I mail"}, {"type": "tool_use", **_INPUT}]),
     "a block beside a listed one": AIMessage(
@@ -223,7 +220,7 @@ ODD_CALLS: dict[str, AIMessage] = {
     ),
     "incomplete with its raw call": AIMessage(
         "",
-        invalid_tool_calls=[_cut("mail", '{"to": "b', "c1")],
+        invalid_tool_calls=[invalid_of('{"to": "b', name="mail")],
         additional_kwargs={"tool_calls": [_RAW]},
     ),
 }

@@ -111,7 +111,7 @@ patched = with_patching(_clerk())
 patched_parent = with_patching(above(_clerk()).compile())
 by_middleware = _clerk(PatchToolCallsMiddleware())
 once = with_patching(_clerk(), once=["boom", "wire_money", "pay"])
-once_by_middleware = _clerk(PatchToolCallsMiddleware(once=["boom", "wire_money"]))
+once_by_middleware = _clerk(PatchToolCallsMiddleware(once=["boom", "wire_money", "pay"]))
 
 
 class Saver(InMemorySaver):
