@@ -40,10 +40,7 @@ MEDIA = {
     "OpenAI, a text": ({"type": "image_url", "image_url": URL}, "image/png"),
     "Responses": ({"type": "input_image", "image_url": URL}, "image/png"),
     "Responses, file": ({"type": "input_file", "filename": "a.pdf"}, "input_file 'a.pdf'"),
-    "sound": (
-        {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}},
-        "wav",
-    ),
+    "sound": ({"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}, "wav"),
     "Anthropic": (
         {
             "type": "image",
@@ -60,10 +57,7 @@ MEDIA = {
         "text/plain 'T'",
     ),
     "Gemini": ({"type": "media", "mime_type": "image/png", "data": b"hi"}, "image/png (2 bytes)"),
-    "Bedrock": (
-        {"image": {"format": "png", "source": {"bytes": b"hi"}}},
-        "png (2 bytes)",
-    ),
+    "Bedrock": ({"image": {"format": "png", "source": {"bytes": b"hi"}}}, "png (2 bytes)"),
     "no data": ({"type": "image"}, "image"),
     "a wrapped one": ({"type": "non_standard", "value": {"type": "input_image"}}, "input_image"),
 }
