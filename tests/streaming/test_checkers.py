@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.errors import MessagesError, OptionError
-from langgraph_patch.streaming import Turn, first_chunk_checker, full_stream_checker, split_stream
+from langgraph_patch.streaming import (
+    Turn,
+    asplit_stream,
+    first_chunk_checker,
+    full_stream_checker,
+    split_stream,
+)
 from support.streams import LAST, REST, START, Source, live, same, say, think
 
 CHECKERS = (first_chunk_checker, full_stream_checker, live)
@@ -157,6 +165,20 @@ def test_an_error_of_the_source_reaches_the_reader_in_its_place(io, checker):
         next(replay)
     assert raised.value is error
     assert list(replay) == []
+
+
+async def test_a_cancelled_decision_is_none():
+    """A client that goes away while the decision is pending gets its cancellation."""
+
+    async def hanging() -> AsyncIterator[AIMessageChunk]:
+        await asyncio.sleep(60)
+        yield START
+
+    task = asyncio.create_task(asplit_stream(hanging()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 # --- arguments -------------------------------------------------------------------------------
