@@ -149,12 +149,17 @@ STARTED = Finding(detail="started")
     ],
 )
 def test_what_a_record_shows(words, finding):
-    """The last claim counts; one that was given back proves nothing, and so does none."""
+    """The last claim counts; one that was given back proves nothing, and so does none.
+
+    Only then another one can be made.
+    """
     saver = InMemorySaver()
     made(saver, *words)
     assert found_by(saver) == finding
     assert found_by(saver, tools=["other"]) is None
     assert found_by(saver, tools=["pay"]) == finding
+    own, is_free = claim(), words in ([], ["paused"])
+    assert (run_sync(record(saver).begin(own)) == own) is is_free
 
 
 def began(number: int, value: Any = None) -> tuple[str, Any]:

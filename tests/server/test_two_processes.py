@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deepagents import create_deep_agent
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import StructuredTool
 from langgraph.types import Command, interrupt
 
 from kit import KINDS, StrictModel, calls, results_in
-from langgraph_patch import validate_messages, with_patching
+from langgraph_patch import validate_messages
 from langgraph_patch.errors import StartedError
-from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.bank import Bank, Talk, replay, twice
 from support.databases import open_saver
 from support.placeholder_texts import STARTED, WAITED
 from support.retention import JOBS, MOMENTS, check, play
@@ -175,30 +172,3 @@ def test_jobs_that_delete_checkpoints(postgres, pytestconfig):
     cases = [(job, moment, n) for job in JOBS for moment in MOMENTS for n in (False, True)]
     for job, moment, neighbour in cases if pytestconfig.getoption("--long") else cases[::5]:
         check(*play(postgres.make(), job, moment, neighbour=neighbour))
-
-
-# --- deep agents ----------------------------------------------------------------------------
-
-
-def test_a_subagent():
-    """The call of the subagent is named, and so is the tool of the subagent by its middleware."""
-    task = {"description": "pay", "subagent_type": "payer"}
-
-    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-        inner = StrictModel(script=[calls(("pay", {"amount": 5}), first=7)])
-        payer = {
-            "name": "payer",
-            "description": "pays",
-            "system_prompt": "pay",
-            "model": inner,
-            "tools": tools,
-            "middleware": [PatchToolCallsMiddleware(once=["pay"])],
-        }
-        agent = create_deep_agent(model, [], subagents=[payer], checkpointer=saver)
-        return with_patching(agent, **options)
-
-    for scene in (twice, replay):
-        talk = Talk(build, bank=Bank(), script=[calls(("task", task))], once=["task"])
-        talk.say("pay")
-        scene(talk)
-        assert (talk.bank.paid, talk.read) == ([5], "done")
