@@ -100,15 +100,6 @@ def test_a_subgraph_that_goes_on_after_the_tool(
     assert found(saver, message) == expected
 
 
-def nested(agent: Any) -> tuple[Any, InMemorySaver, str]:
-    """A graph with an agent as its node, its checkpointer, and the namespace of the agent."""
-    saver = InMemorySaver()
-    graph = above(agent).compile(checkpointer=saver)
-    graph.invoke({"messages": [GO]}, ROOT)
-    (space,) = {row.config["configurable"]["checkpoint_ns"] for row in saver.list(ROOT)} - {""}
-    return graph, saver, space
-
-
 @pytest.mark.parametrize("gate", ["approval", "tool", "only call"])
 def test_an_answer_that_a_graph_above_recorded(gate: str):
     """LangGraph records it there, to all graphs below: no call below waits for certain."""
@@ -116,7 +107,11 @@ def test_an_answer_that_a_graph_above_recorded(gate: str):
     model, tools = StrictModel(script=[message]), Desk().tools()
     asks = [HumanInTheLoopMiddleware(interrupt_on={"wire": True})] if gate == "approval" else []
     agent = create_agent(model, tools, middleware=asks)
-    graph, saver, space = nested(loop(model, tools).compile() if gate == "only call" else agent)
+    saver = InMemorySaver()
+    node = loop(model, tools).compile() if gate == "only call" else agent
+    graph = above(node).compile(checkpointer=saver)
+    graph.invoke({"messages": [GO]}, ROOT)
+    (space,) = {row.config["configurable"]["checkpoint_ns"] for row in saver.list(ROOT)} - {""}
     assert found(saver, message, space) == "awaiting_input"
     saver.put_writes(graph.get_state(ROOT).config, [("__resume__", "yes")], NO_TASK)
     assert found(saver, message, space) == "unknown"

@@ -141,8 +141,8 @@ class Filed(TypedDict):
     owner: str
 
 
-def filed(**news: Any) -> Agent:
-    """An agent that is a node, has written three state keys, asks, and is abandoned."""
+def test_other_keys_that_the_agent_had_written():
+    """They are named, and what the input has written stays."""
 
     def work(_: Any) -> Any:
         done = ToolMessage("Updated one", tool_call_id="c5")
@@ -152,13 +152,7 @@ def filed(**news: Any) -> Agent:
     child = above(work, lambda _: interrupt("go on?"), state=Filed).compile()
     agent = Agent(lambda _, __, saver: compiled(above(child, state=Filed), saver))
     agent.run({"messages": [HumanMessage("go")], "files": {"old": "y"}, "notes": ["o"]})
-    agent.run({"messages": [HumanMessage("never mind")], **news})
-    return agent
-
-
-def test_other_keys_that_the_agent_had_written():
-    """They are named, and what the input has written stays."""
-    agent = filed(owner="eve")
+    agent.run({"messages": [HumanMessage("never mind")], "owner": "eve"})
     lost = "Its values of these state keys were not kept: files, notes, owner."
     lines = told('- file({"name": "one"}): "Updated one"').replace(NO_USER, f"{NO_USER}\n{lost}")
     assert shown(ours(agent)) == [lines]

@@ -278,11 +278,7 @@ async def answered_twice(
     """How the second run ends, and what the model reads of the call in the turn of a message."""
     talk = await Talk.begin(client, "pay", graph=graph)
     stream = client.runs.stream(
-        talk.id,
-        graph,
-        command={"resume": "yes"},
-        stream_mode="custom",
-        on_disconnect="continue",
+        talk.id, graph, command={"resume": "yes"}, stream_mode="custom", on_disconnect="continue"
     )
     async for part in stream:
         if part.event == "custom":

@@ -71,17 +71,6 @@ def say(text: str) -> Any:
     return {"messages": [HumanMessage(text)]}
 
 
-def check_statement(read: str, paid: int) -> None:
-    """What the model reads of the call is true."""
-    true = {
-        "paid 5": paid == 1,
-        "declined": paid == 0,
-        STARTED.format("pay", "c1"): True,
-        WAITED.format("pay", "c1"): paid == 0,
-    }
-    assert true.get(read), (read, paid)
-
-
 # --- two answers ----------------------------------------------------------------------------
 
 
@@ -109,9 +98,15 @@ def check_next_turn(database: Any, ledger: Path, config: Any, kind: str = "creat
         agent = agent_on(saver, ledger, kind)
         agent.invoke(say("and?"), config)
         history = agent.get_state(config).values["messages"]
-    paid = paid_in(ledger)
+    read, paid = results_in(history)["c1"], paid_in(ledger)
     assert paid <= 1
-    check_statement(results_in(history)["c1"], paid)
+    true = {
+        "paid 5": paid == 1,
+        "declined": paid == 0,
+        STARTED.format("pay", "c1"): True,
+        WAITED.format("pay", "c1"): paid == 0,
+    }
+    assert true.get(read), (read, paid)
     assert validate_messages(history) == []
     return paid
 

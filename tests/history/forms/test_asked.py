@@ -42,10 +42,7 @@ MEDIA = {
     "Responses, file": ({"type": "input_file", "filename": "a.pdf"}, "input_file 'a.pdf'"),
     "sound": ({"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}, "wav"),
     "Anthropic": (
-        {
-            "type": "image",
-            "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
-        },
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
         "image/png (2 bytes)",
     ),
     "Anthropic, a document": (
