@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -24,7 +24,6 @@ from langgraph_patch.errors import OptionError
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.history.placeholders import Placeholder
-from langgraph_patch.history.reading import Reading
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.repairing.writing import new_messages, stream_results
@@ -176,38 +175,23 @@ class PatchToolCallsMiddleware(_Base):
         damage = self._repairer.read(
             history, run, look_again=is_new_turn, may_be_recorded=run.may_have_unread_results
         )
-        repair = None
+        repair = Repair(Patch(history, (), history))
         if damage is not None and run.is_alone:
-            found = yield from self._repairer.repair(damage, run, restore=True)
-            repair = found if found.patch else None
-        if repair is not None:
+            repair = yield from self._repairer.repair(damage, run, restore=True)
             stream_results(run, new_messages(repair.patch))
-        if damage is not None or not are_identical(request.messages, history):
-            request = yield from self._repaired(request, repair, run)
-        attempts = Attempts(_AgentRequest(run, self._repairer, request, handler))
+        messages = repaired = cast("list[BaseMessage]", request.messages)
+        if repair.patch and are_identical(messages, repair.patch.before):
+            repaired = repair.patch.messages
+        elif damage is not None or not are_identical(messages, history):
+            repaired = yield from self._repairer.repaired(messages, run)
+        if repaired is not messages:
+            request = request.override(messages=cast("list[AnyMessage]", repaired))
+        attempts = Attempts(_AgentRequest(run, {_HISTORY: self._repairer}, request, handler))
         response: ModelResponse[Any] = yield from ask(attempts)
         for patch in attempts.patches.values():
-            stored = repair.patch if repair is not None else Patch(history, (), history)
-            if are_identical(patch.before, stored.messages) and run.is_alone:
-                repair = Repair(Patch.joined(stored, patch), repair.restored if repair else ())
-        if repair is None:
-            return response
-        return (yield from self._written(repair, response, run))
-
-    # --- the history ---------------------------------------------------------------------
-
-    def _repaired(
-        self, request: ModelRequest[Any], repair: Repair | None, run: Run
-    ) -> IOGenerator[ModelRequest[Any]]:
-        """The request with a valid history; the same object if its history is valid."""
-        messages = cast("list[BaseMessage]", request.messages)
-        if repair is not None and are_identical(messages, repair.patch.before):
-            repaired = repair.patch.messages
-        else:
-            repaired = yield from self._repairer.repaired(messages, run)
-        if repaired is messages:
-            return request
-        return request.override(messages=cast("list[AnyMessage]", repaired))
+            if are_identical(patch.before, repair.patch.messages) and run.is_alone:
+                repair = repair._replace(patch=Patch.joined(repair.patch, patch))
+        return (yield from self._written(repair, response, run)) if repair.patch else response
 
     def _written(
         self, repair: Repair, response: ModelResponse[Any], run: Run
@@ -252,52 +236,36 @@ class _AgentRequest(Request):
     """The request of the middleware: the handler is called.
 
     Attributes:
-        repairer: The repairer of the history.
         asked: What the handler gets.
         handler: Calls the model.
     """
 
-    repairer: Repairer
     asked: ModelRequest[Any]
     handler: Callable[[ModelRequest[Any]], Any]
+    # LangChain drops the updates of middlewares further in.
+    returns_all: ClassVar[bool] = False
 
     @property
     def asks(self) -> tuple[object, ...]:
         """The model of the request; a middleware further in may take another one."""
         return self.asked.model, self.asked.model_settings
 
-    @property
-    def returns_all(self) -> bool:
-        """Whether the response is all: LangChain drops the updates of middlewares further in."""
-        return False
-
-    @property
-    def _history(self) -> list[BaseMessage]:
-        return cast("list[BaseMessage]", self.asked.messages)
-
     def histories(self) -> Histories:
         """The history in the request."""
-        return {_HISTORY: self._history}
+        return {_HISTORY: cast("list[BaseMessage]", self.asked.messages)}
 
     def with_histories(self, histories: Histories) -> _AgentRequest:
         """The request with another history."""
-        messages = cast("list[AnyMessage]", histories.get(_HISTORY, self._history))
+        messages = cast("list[AnyMessage]", histories.get(_HISTORY, self.asked.messages))
         return replace(self, asked=self.asked.override(messages=messages))
-
-    def left_open(self) -> Mapping[str, tuple[Repairer, Reading]]:
-        """The history, if calls at its end were left open."""
-        repairer = replace(self.repairer, leaves_open=False)
-        reading = repairer.read(self._history)
-        return {} if reading is None else {_HISTORY: (repairer, reading)}
 
     def send(self) -> IORequest:
         """Call the model."""
         return IORequest(lambda: self.handler(self.asked), lambda: self.handler(self.asked))
 
-    def corrected(self, output: Any, guard: TruncationGuard) -> ModelResponse[Any]:
+    def corrected(self, output: ModelResponse[Any], guard: TruncationGuard) -> ModelResponse[Any]:
         """The response without truncated calls."""
-        response = ModelResponse(result=[output]) if isinstance(output, AIMessage) else output
-        return replace(response, result=guard.corrected(response.result, [_HISTORY]))
+        return replace(output, result=guard.corrected(output.result, [_HISTORY]))
 
     def message(self, output: ModelResponse[Any]) -> BaseMessage | None:
         """The last message of the response."""
@@ -305,7 +273,7 @@ class _AgentRequest(Request):
 
     def closed(self, output: ModelResponse[Any], message: AIMessage) -> Histories:  # noqa: ARG002 - of every form
         """The history behind the message."""
-        return {_HISTORY: self.repairer.closed([*self._history, message]).messages}
+        return {_HISTORY: self.repairers[_HISTORY].closed([*self.asked.messages, message]).messages}
 
     def with_turns(self, output: ModelResponse[Any], turns: Histories) -> ModelResponse[Any]:
         """The response behind the first message and its placeholders."""

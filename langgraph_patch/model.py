@@ -12,10 +12,7 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import (
     Runnable,
     RunnableConfig,
-    RunnableSequence,
-    RunnableWithFallbacks,
 )
-from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.utils import Output
 from langgraph.graph.state import CompiledStateGraph
 
@@ -166,25 +163,35 @@ class PatchedModel(GeneratorRunnable[Any, Output]):
         self, input: LanguageModelInput, config: RunnableConfig, **kwargs: Any
     ) -> IOGenerator[Any]:
         """Call the model with a valid history; no truncated call is left in its answer."""
-        request = yield from self._request(input, config, kwargs)
-        return (yield from ask(Attempts(request)))
+        return self._asked(input, config, kwargs)
 
-    def _request(
-        self, input: LanguageModelInput, config: RunnableConfig, kwargs: Mapping[str, Any]
-    ) -> IOGenerator[_ModelRequest]:
-        """The call of the model with a valid history."""
+    def _asked(
+        self,
+        input: LanguageModelInput,
+        config: RunnableConfig,
+        kwargs: Mapping[str, Any],
+        *,
+        is_streamed: bool = False,
+    ) -> IOGenerator[Any]:
+        """The answer to a valid history, or the first chunk of it, if there is one, and the others.
+
+        A refusal comes before the first chunk.
+        """
         run = Run.current()
         messages = _messages_of(input)
         if messages is not None:
             repaired = yield from self._repairer.repaired(messages, run, report=True)
             input = input if repaired is messages else repaired
-        return _ModelRequest(run, self._model, self._repairer, input, config, kwargs)
+        request = _ModelRequest(
+            run, {_HISTORY: self._repairer}, self._model, input, config, kwargs, is_streamed
+        )
+        return (yield from ask(Attempts(request)))
 
     def stream(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Iterator[Any]:
         """Stream the answer to a valid history. Its chunks are those of the model."""
-        first, chunks = run_sync(self._opened(input, config or {}, kwargs))
+        first, chunks = run_sync(self._asked(input, config or {}, kwargs, is_streamed=True))
         yield from first
         yield from chunks
 
@@ -192,24 +199,12 @@ class PatchedModel(GeneratorRunnable[Any, Output]):
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> AsyncIterator[Any]:
         """Do the same as `stream`, asynchronously."""
-        first, chunks = await run_async(self._opened(input, config or {}, kwargs))
+        first, chunks = await run_async(self._asked(input, config or {}, kwargs, is_streamed=True))
         async with closed_after(chunks):
             for chunk in first:
                 yield chunk
             async for chunk in chunks:
                 yield chunk
-
-    def _opened(
-        self, input: LanguageModelInput, config: RunnableConfig, kwargs: Mapping[str, Any]
-    ) -> IOGenerator[tuple[list[Any], Any]]:
-        """The first chunk of an answer, if there is one, and the others.
-
-        A refusal comes before it.
-        """
-        request = yield from self._request(input, config, kwargs)
-        opened: tuple[list[Any], Any]
-        opened = yield from ask(Attempts(replace(request, is_streamed=True)))
-        return opened
 
     def bind_tools(self, *args: Any, **kwargs: Any) -> PatchedModel[AIMessage]:
         """Do what the method of the model does, and patch the result."""
@@ -243,7 +238,6 @@ class _ModelRequest(Request):
 
     Attributes:
         model: The model.
-        repairer: The repairer of the history.
         input: The input.
         run_config: The config of the request.
         kwargs: Its other arguments.
@@ -251,7 +245,6 @@ class _ModelRequest(Request):
     """
 
     model: Runnable[Any, Any]
-    repairer: Repairer
     input: LanguageModelInput
     run_config: RunnableConfig
     kwargs: Mapping[str, Any]
@@ -261,11 +254,6 @@ class _ModelRequest(Request):
     def asks(self) -> tuple[object, ...]:
         """The model."""
         return self.model, self.kwargs
-
-    @property
-    def options(self) -> Iterable[object]:
-        """Those of the request, and those that are bound to the model."""
-        return [self.kwargs, *_bound_options(self.model)]
 
     def histories(self) -> Histories:
         """The history in the input; none in a text."""
@@ -296,12 +284,12 @@ class _ModelRequest(Request):
         """The history behind the answer."""
         text = [HumanMessage(self.input)] if isinstance(self.input, str) else []
         history = text or self.histories().get(_HISTORY, [])
-        return {_HISTORY: self.repairer.closed([*history, message]).messages}
+        return {_HISTORY: self.repairers[_HISTORY].closed([*history, message]).messages}
 
     def report(self, patches: Iterable[Patch]) -> None:
         """Call `on_patch`: nothing stores the repair."""
         for patch in patches:
-            self.repairer.notify(patch, self.run)
+            self.repairers[_HISTORY].notify(patch, self.run)
 
 
 def _remedy_for(model: object) -> str:
@@ -311,17 +299,3 @@ def _remedy_for(model: object) -> str:
     if isinstance(model, CompiledStateGraph):
         return "A graph is patched by with_patching"
     return "In a sequence `prompt | model` patch the model: `prompt | patch_model(model)`"
-
-
-def _bound_options(runnable: object) -> Iterator[object]:
-    """The options that are bound to the models of a runnable."""
-    if isinstance(runnable, RunnableBindingBase):
-        yield runnable.kwargs
-        yield from _bound_options(runnable.bound)
-    parts: Iterable[object] = ()
-    if isinstance(runnable, RunnableSequence):
-        parts = runnable.steps
-    elif isinstance(runnable, RunnableWithFallbacks):
-        parts = runnable.runnables
-    for part in parts:
-        yield from _bound_options(part)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -63,18 +63,14 @@ def history_after(state: Any, key: str, run: Run) -> list[BaseMessage] | None:
 
 def replace_values(state: Any, values: Mapping[str, Any]) -> Any:
     """A copy of `state`, of the same type, with other values."""
-    if type(state) is dict:
-        return {**state, **values}
-    if isinstance(state, dict):
-        copied = copy.copy(state)
-        for key, value in values.items():  # `update` of a `Counter` adds
-            copied[key] = value
-        return copied
     if isinstance(state, BaseModel):
         return state.model_copy(update=values)
     copied = copy.copy(state)
     for key, value in values.items():
-        object.__setattr__(copied, key, value)  # the dataclass may be frozen
+        if isinstance(state, dict):
+            copied[key] = value  # `update` of a `Counter` adds
+        else:
+            object.__setattr__(copied, key, value)  # the dataclass may be frozen
     return copied
 
 
@@ -82,9 +78,10 @@ def values_in(state: Any) -> dict[str, Any]:
     """The values of a state that is a dict, a model or a dataclass; none of anything else."""
     if isinstance(state, dict):
         return state
+    if is_dataclass(state) and not isinstance(state, type):
+        return {each.name: getattr(state, each.name, None) for each in fields(state)}
     is_model = isinstance(state, BaseModel) and not isinstance(state, BaseMessage)
-    is_data = is_dataclass(state) and not isinstance(state, type)
-    return dict(getattr(state, "__dict__", {})) if is_model or is_data else {}
+    return dict(state.__dict__) if is_model else {}
 
 
 def with_changed(state: Any, change: Callable[[str, Any], Any]) -> Any:

@@ -288,8 +288,8 @@ def _delta_loop(model: Any, tools: Any, saver: Any) -> Any:
 _delta_as_node = _patched(_delta_loop, record=True)
 
 
-@_patched
-def _swarm(model: Any, tools: Any, saver: Any) -> Any:
+def swarm(model: Any, tools: Any, saver: Any) -> Any:
+    """An agent that may hand over to another one."""
     alice = create_agent(model, tools, name="alice")
     bob = create_agent(StrictModel(), [], name="bob")
     return create_swarm([alice, bob], default_active_agent="alice").compile(checkpointer=saver)
@@ -328,7 +328,7 @@ NESTED: dict[str, Callable[..., Any]] = {
     "node": _as_node(),
     "three_levels": _as_node(levels=3),
     "delta_as_node": _delta_as_node,
-    "swarm": _swarm,
+    "swarm": _patched(swarm),
 }
 """Agents that are nodes: with `KINDS`, all have a task for each call."""
 

@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import (
-    AgentMiddleware,
-    ExtendedModelResponse,
-    wrap_model_call,
-)
+from langchain.agents.middleware import AgentMiddleware, ExtendedModelResponse, wrap_model_call
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
 from langchain_core.prompts import ChatPromptTemplate
@@ -73,16 +72,3 @@ def test_an_option_with_a_wrong_value():
     assert repr(patched).startswith("patch_model(StrictModel(")
     with pytest.raises(OptionError, match="recover='always'"):
         patch_model(patched, recover="always")
-
-
-class Runs(BaseCallbackHandler):
-    """What a tracer sees: the name of each chain, the id of each model run."""
-
-    def __init__(self):
-        self.started = []
-
-    def on_chain_start(self, *_, **options):
-        self.started.append(options["name"])
-
-    def on_chat_model_start(self, *_, run_id, **__):
-        self.started.append(run_id)

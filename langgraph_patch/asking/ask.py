@@ -73,7 +73,7 @@ def ask(
     message = sent.message(output) if guard.unfinished else None
     if guard.asks_again(message):
         closed = sent.closed(output, message) if message.invalid_tool_calls else {}
-        again = Attempts(sent.with_histories(closed), is_again=True)
+        again = Attempts(sent.with_histories(closed))
         try:
             second_output, second = yield from answered(again)
         except Exception as error:
@@ -81,12 +81,10 @@ def ask(
                 raise
             logger.warning(_NOT_AGAIN, sent.run.thread_id, exc_info=error)
             return output
-        output = second_output
-        if second is not None:
-            guard = second
-            guard.finish()
-            output = again.request.corrected(output, guard)
-            guard.asks_again(again.request.message(output), asked=True)
+        output, guard = second_output, second or guard
+        guard.finish()
+        output = again.request.corrected(output, guard)
+        guard.asks_again(again.request.message(output), asked=True)
         output = sent.with_turns(output, {key: _last_turn(each) for key, each in closed.items()})
     if (around := in_charge()) is not None:
         around.follow(guard)
@@ -104,7 +102,7 @@ def answered(attempts: Attempts) -> IOGenerator[tuple[Any, TruncationGuard | Non
     while True:
         guard, sent = attempts.request.guard(), attempts.request.send()
         if guard is not None:
-            guard.has_closed = attempts.has_closed
+            guard.has_closed = bool(attempts.closed_in)
         try:
             output = yield sent if guard is None else guard.around(sent)
         except Exception as error:  # noqa: BLE001 - raised below, if it stays
@@ -143,7 +141,7 @@ def _next_form(
         if is_of_application:
             failed = attempts.misled(guard, error=error)
         is_failure = failed is error and not isinstance(error, GraphBubbleUp)
-        if is_failure and attempts.first.has_history:
+        if is_failure and not guard.drops:
             _note_own_error(error, guard, attempts.first.run, is_of_application=is_of_application)
     if failed is not None and (around := in_charge()) is not None:
         around.passed_on += carried if failed is error else carried_by(failed)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from langgraph_patch.asking.request import (
     Request,
     are_same_request,
     begins_with,
+    models_of,
 )
 from langgraph_patch.errors import note
 from langgraph_patch.history.changes import Patch
@@ -46,19 +48,18 @@ class Attempts:
 
     Args:
         request: The request.
-        is_again: Whether it was made before, and answered with an unusable message. Default: False.
 
     Attributes:
         request: The next form of it.
         patches: What can be stored of its histories, by their state keys; none before a refusal,
             and none if every form was refused.
         answers: The texts of what models have answered, as far as callbacks show.
-        own_error: What the application raised when its code ran again; None if it raised nothing.
+        closed_in: The histories whose calls at the end were closed for the next form.
+        own_error: What the application itself raised; None if it raised nothing.
     """
 
-    def __init__(self, request: Request, *, is_again: bool = False) -> None:
+    def __init__(self, request: Request) -> None:
         self.request = self.first = request
-        self._is_again = is_again
         self.own_error: BaseException | None = None
         self.answers: Collection[str] = ()
         self.patches: Mapping[str, Patch] = {}
@@ -67,16 +68,12 @@ class Attempts:
         self._sent: list[Histories] = []
         self._errors: list[BaseException] = []
         self._refused = _RefusedBefore(None, {}, ())
-        self._closed_in: Sequence[str] = ()  # the histories whose calls at the end were closed
+        self.closed_in: Sequence[str] = ()
         self._changes = ""  # of the newest form that has any
-        self._accepted = self._accepted_before()
-        if self._accepted is not None:
+        kept = request.run.kept_by_graph.get(Attempts, ())
+        self._accepted = next((each for each in reversed(kept) if each.is_of(request)), None)
+        if self._accepted is not None:  # by this model, which has refused the history before
             self._take(self._accepted.form.of_next(request.histories()))
-
-    @property
-    def has_closed(self) -> bool:
-        """Whether calls at the end were closed for the next form."""
-        return bool(self._closed_in)
 
     @property
     def stored(self) -> Histories:
@@ -105,7 +102,10 @@ class Attempts:
             self._refused = _RefusedBefore(models, histories, ())
             if before := next(filter(self._refused.is_same, run.kept.get(Attempts, ())), None):
                 return self._given_up(before.notes)
-            tools = _tool_names([each for _, each in models or ()] or [*self.first.options])
+            tools = _tool_names(
+                [each for _, each in models or ()]
+                or [options for _, options in models_of(*self.first.asks)]
+            )
             has_form = self._form is not None
             self._forms = Form.in_turn(histories, texts, {*tools}, has_form=has_form)
             self._sent += [] if has_form else [histories]
@@ -123,9 +123,12 @@ class Attempts:
     def _closed(self) -> IOGenerator[Mapping[str, Patch] | None]:
         """The repairs that close the calls at the end, for what is sent; None if none are open."""
         found = dict[str, Patch]()
-        for key, (repairer, reading) in self.first.left_open().items():
-            found[key] = (yield from repairer.repair(reading, self.first.run)).patch
-        self._closed_in = tuple(found)
+        histories = {} if self.first.may_ask else self.first.histories()
+        for key, history in histories.items():
+            repairer = replace(self.first.repairers[key], leaves_open=False)
+            if (reading := repairer.read(history)) is not None:
+                found[key] = (yield from repairer.repair(reading, self.first.run)).patch
+        self.closed_in = tuple(found)
         return found or None
 
     def _take(self, form: Form) -> None:
@@ -155,17 +158,15 @@ class Attempts:
         Returns:
             The refusal; what the application raised, if no call was closed; None for nothing.
         """
-        if self._is_again and not isinstance(error, GraphBubbleUp):
+        if not isinstance(error, GraphBubbleUp):
             self.own_error = error
-        if not self._closed_in or guard is None:
+        if not self.closed_in or guard is None:
             return error
-        if error is None and self.request.says_more(output, self._closed_in, guard.answers):
+        if error is None and self.request.says_more(output, self.closed_in, guard.answers):
             return None
-        self.request, self.patches = self.first, {}
         end = f"raised {error!r}" if error else "said nothing behind the calls"
-        note(self._errors[0], _MISLED.format(self._changes[:_MAX_NOTE], end))
         logger.warning(_MISLED.format(self._changes, end), exc_info=error)
-        return self._errors[0]
+        return self._given_up([_MISLED.format(self._changes[:_MAX_NOTE], end)])
 
     def _refused_again(self, hint: str | None, guard: TruncationGuard | None) -> BaseException:
         """The first error, if no form is left: all of them were refused."""
@@ -199,14 +200,8 @@ class Attempts:
             logger.info(_ASKED_AT_ONCE, thread_id, form.changes)
         self.request.report(self.patches.values())
 
-    # --- what was accepted before ----------------------------------------------------------
-
-    def _accepted_before(self) -> _Accepted | None:
-        """What this model accepted in this run of the graph, if it has refused this history."""
-        kept = self.first.run.kept_by_graph.get(Attempts, ())
-        return next((each for each in reversed(kept) if each.is_of(self.first)), None)
-
     def _keep(self, form: Form) -> None:
+        """Keep the form in which the model has accepted what it refused."""
         if (model := self.first.known_model) is None:
             return
         # What was repaired may be in the state when the model is asked again.

@@ -21,16 +21,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from contextvars import Context, ContextVar, Token
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar
 from itertools import chain
-from typing import Any, NamedTuple, Self, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
+from langchain_core.outputs import LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
 from langgraph_patch._langgraph.run import Run
@@ -42,7 +42,7 @@ from langgraph_patch.asking.streamed_calls import (
     is_unusable,
     refuse_truncated,
 )
-from langgraph_patch.asking.unfinished import Unfinished
+from langgraph_patch.asking.unfinished import Correction, Unfinished
 from langgraph_patch.errors import UnfinishedError
 from langgraph_patch.history.fields import text_of
 
@@ -76,17 +76,21 @@ class Asked(NamedTuple):
         model: The model, serialized.
         messages: Its input.
         options: The options of the request.
+        metadata: Those of the run.
+        in_a_row: How many messages in a row were damaged when it began.
     """
 
     model: Any
     messages: Any
     options: Any
+    metadata: Mapping[str, Any] | None
+    in_a_row: int
 
 
 class TruncationGuard(BaseCallbackHandler):
     """Collects the chunks of model runs and corrects their messages when they end.
 
-    It is in charge of what runs inside its `with` block. Chunks are only stored, and judged once
+    It is in charge of what runs inside `acting`. Chunks are only stored, and judged once
     when the model run ends. The message of `on_llm_end` is the object that `invoke` returns, so it
     is corrected in place. It must not define `tap_output_*` methods: they would make LangChain
     stream.
@@ -122,7 +126,6 @@ class TruncationGuard(BaseCallbackHandler):
     ignore_retriever = True
     ignore_retry = True
     ignore_custom_event = True
-    ignore_llm = False
     ignore_agent = False
     ignore_chain = False
 
@@ -140,41 +143,38 @@ class TruncationGuard(BaseCallbackHandler):
         self.passed_on: list[BaseException] = []
         self.ignore_agent = self.ignore_chain = drops  # the node is not run again: no need to know
         self._runs: dict[UUID, StreamedCalls] = {}
-        self.unfinished = Unfinished()
-        self._models: dict[UUID, Any] = {}  # the metadata of each run
+        self.unfinished: list[Unfinished] = []
         self._asked: dict[UUID, Asked] = {}
         self._open: set[UUID] = set()  # what has begun and not ended
         self._in_a_row = 0  # damaged messages since the last good one
-        self._before: dict[UUID, int] = {}  # how many there were when the run began
         self._chains: list[Any] = []  # that of each runnable, which may be a graph
         self._ran_tool = False
         self.answered = self.answered_last = False
         self.answers: list[str] = []
         self.has_closed = self._has_called = False
         self._is_unusable = False  # whether the newest message of a model of the node is
-        self._around: TruncationGuard | None = None
-        self._token: Token[Any] | None = None
 
-    def __enter__(self) -> Self:
-        self._around, self._token = in_charge(), _GUARD.set(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._token is not None:
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Be in charge of what runs inside."""
+        around, token = in_charge(), _GUARD.set(self)
+        try:
+            yield
+        finally:
             with suppress(ValueError):  # thrown away with its event loop, it is in another context
-                _GUARD.reset(self._token)
-        if self._around is not None:
-            self._around.learn(self)
+                _GUARD.reset(token)
+            if around is not None:
+                around.learn(self)
 
     def around(self, request: IORequest) -> IORequest:
         """A request with this guard in charge. The caller corrects its output with it."""
 
         def call() -> Any:
-            with self:
+            with self.acting():
                 return request.sync()
 
         async def acall() -> Any:
-            with self:
+            with self.acting():
                 return await request.asynchronous()
 
         return IORequest(call, acall)
@@ -185,7 +185,7 @@ class TruncationGuard(BaseCallbackHandler):
         self._has_called |= nearer._has_called
         self.answered |= nearer.answered
         self.answers += nearer.answers
-        self._models |= nearer._models
+        self._asked |= nearer._asked
         self._chains += nearer._chains
 
     # --- callbacks -------------------------------------------------------------------------
@@ -209,10 +209,9 @@ class TruncationGuard(BaseCallbackHandler):
 
     def on_llm_start(self, *asked: Any, run_id: UUID, metadata: Any = None, **options: Any) -> None:
         """Collect the chunks of a model run, if this guard is in charge."""
-        self._models[run_id] = metadata
-        self._asked[run_id] = Asked(asked[:1], asked[1:], options.get("invocation_params"))
+        own = options.get("invocation_params")
+        self._asked[run_id] = Asked(asked[:1], asked[1:], own, metadata, self._in_a_row)
         self._open.add(run_id)
-        self._before[run_id] = self._in_a_row
         if _GUARD.get() is self:
             self._runs[run_id] = StreamedCalls()
             if self._sees is not None:
@@ -220,19 +219,12 @@ class TruncationGuard(BaseCallbackHandler):
 
     on_chat_model_start = on_llm_start  # without it LangChain formats the whole history as text
 
-    def on_llm_new_token(
-        self,
-        token: str | list[str | dict[str, Any]],  # noqa: ARG002 - LangChain's signature
-        *,
-        chunk: GenerationChunk | ChatGenerationChunk | None = None,
-        run_id: UUID,
-        **_: Any,
-    ) -> None:
+    def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
         """Store a chunk."""
         if (run := self._runs.get(run_id)) is not None:
             run.add(getattr(chunk, "message", None))
 
-    def on_stream_event(self, event: Any, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
+    def on_stream_event(self, *_: Any, run_id: UUID, **__: Any) -> None:
         """Note that LangChain reads the run as v3 events.
 
         It judges their calls strictly itself, and does not report all chunks.
@@ -248,32 +240,25 @@ class TruncationGuard(BaseCallbackHandler):
         self.answers += [each.text for each in generations[:1]]
         message = getattr(generations[0], "message", None) if generations else None
         self._has_called |= bool(getattr(message, "tool_calls", None))
-        if not isinstance(message, AIMessage):
-            self._ended(run_id)
+        if not isinstance(message, AIMessage) or run_id not in self._runs:
+            self._ended(run_id)  # nothing, if someone nearer to the model is in charge of it
             return
-        if run_id not in self._runs:  # someone nearer to the model is in charge of it
-            return
-        is_nested, before = self._is_nested(self._models.get(run_id)), len(self.unfinished)
-        if calls := self._ended(run_id, message):
-            self._correct(message, calls, drops=is_nested)
-        is_damaged = len(self.unfinished) > before
+        asked = self._asked[run_id]
+        is_nested = self._is_nested(asked.metadata)
+        if (damaged := self._ended(run_id, message)) is not None:
+            self._correct(message, damaged.calls, drops=is_nested)
         if is_nested:
             return
-        self._is_unusable = is_damaged and is_unusable(message)
+        self._is_unusable = damaged is not None and is_unusable(message)
         # A message that was asked for before another one was damaged does not follow it.
-        in_a_row = min(self._before.pop(run_id, 0), self._in_a_row)
-        self._count(in_a_row, is_damaged=is_damaged)
+        in_a_row = min(asked.in_a_row, self._in_a_row)
+        self._count(in_a_row, is_damaged=damaged is not None)
 
     def follow(self, nearer: TruncationGuard) -> None:
         """Count the message that a guard below the node was in charge of."""
         if nearer._run.namespace == self._run.namespace:  # not in a graph below the node
             self._is_unusable = False
-            self._count(self._in_a_row, is_damaged=nearer.is_unfinished)
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether the newest message was truncated or unusable."""
-        return self._in_a_row > 0
+            self._count(self._in_a_row, is_damaged=nearer._in_a_row > 0)
 
     def _count(self, in_a_row: int, *, is_damaged: bool) -> None:
         self._in_a_row = self._in_a_row + 1 if is_damaged else 0
@@ -297,7 +282,9 @@ class TruncationGuard(BaseCallbackHandler):
 
     def corrected(self, output: Any, keys: Collection[str]) -> Any:
         """The output of the node, with the messages corrected that it merged itself."""
-        return self.unfinished.corrected(output, keys, self._correct)
+        if not self.unfinished:
+            return output
+        return Correction(self.unfinished, keys, self._correct).of(output, drops=not keys)
 
     def _correct(
         self, message: AIMessage, calls: Sequence[StreamedCall], *, drops: bool = False
@@ -317,23 +304,24 @@ class TruncationGuard(BaseCallbackHandler):
 
     def _ended(
         self, run_id: UUID, message: AIMessage | None = None, *, failed: bool = False
-    ) -> list[StreamedCall]:
-        """The calls of a run, if this guard is in charge and one of them is truncated."""
+    ) -> Unfinished | None:
+        """What a run did not finish, if this guard is in charge of it."""
         if (run := self._runs.pop(run_id, None)) is None:
-            return []
+            return None
         calls = run.calls(message, failed=failed)
         is_truncated = any(call.args is None for call in calls)
-        if is_truncated or (message is not None and is_unusable(message)):
-            ids = set() if message is None else {text_of(message.id)}
-            self.unfinished.add(run.message_ids | ids, calls)
-        return calls if is_truncated else []
+        if not (is_truncated or (message is not None and is_unusable(message))):
+            return None
+        ids = set() if message is None else {text_of(message.id)}
+        self.unfinished.append(Unfinished(run.message_ids | ids, calls))
+        return self.unfinished[-1]
 
     # --- what ran --------------------------------------------------------------------------
 
     @property
     def ran_one_model(self) -> bool:
         """Whether one model ran below the node, and nothing else was begun."""
-        return len(self._models) == 1 and not self.began_more
+        return len(self._asked) == 1 and not self.began_more
 
     @property
     def only_failed(self) -> bool:
@@ -356,7 +344,8 @@ class TruncationGuard(BaseCallbackHandler):
             return True
         if not self._of_request and (self._run.has_asked or self._run.has_begun_tasks):
             return True
-        return any(map(self._is_nested, [*self._models.values(), *self._chains]))
+        of_models = [asked.metadata for asked in self._asked.values()]
+        return any(map(self._is_nested, [*of_models, *self._chains]))
 
     @property
     def models(self) -> list[Any]:
@@ -397,7 +386,8 @@ class TruncationGuard(BaseCallbackHandler):
             asked: Whether the model was asked again already. Default: False.
         """
         if isinstance(message, AIMessage):
-            if not (self.unfinished.has(message) and is_unusable(message)):
+            is_unfinished = any(each.may_be(message) for each in self.unfinished)
+            if not (is_unfinished and is_unusable(message)):
                 return False
         elif not self._is_unusable:
             return False

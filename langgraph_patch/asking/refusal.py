@@ -21,7 +21,7 @@ object may be raised again and again. So nothing that reads or marks one raises.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from traceback import walk_tb
 from types import FrameType
@@ -62,17 +62,25 @@ def is_refusal(error: BaseException, others: Iterable[BaseException] = ()) -> bo
         >>> [is_refusal(failed(status)) for status in (400, 401, 422, 429, 500)]
         [True, False, True, False, False]
     """
+    return any(is_refused for _, is_refused in _judged(error, others))
+
+
+def _judged(
+    error: BaseException, others: Iterable[BaseException] = ()
+) -> Iterator[tuple[BaseException, bool | None]]:
+    """An error, its causes and what it carries, each with whether it is a refusal itself.
+
+    What decides is the last of a chain: an error behind it was handled when it came.
+    """
     seen, left = {id(other) for other in others if other is not error}, [error]
     while left:
         for each in chain_of(left.pop(), seen):
-            if members := _members_of(each):
-                left += members
+            members = _members_of(each)
+            is_refused = None if members else _is_refused(each)
+            yield each, is_refused
+            left += reversed(members)
+            if members or is_refused is not None:
                 break
-            if (found := _is_refused(each)) is not None:
-                if found:
-                    return True
-                break
-    return False
 
 
 def _is_refused(error: BaseException) -> bool | None:
@@ -89,19 +97,8 @@ def _is_refused(error: BaseException) -> bool | None:
 
 
 def refusal_text(error: BaseException) -> str:
-    """The texts of an error, of its causes and of what it carries.
-
-    The refusal is the last of a chain: an error behind it was handled when it came.
-    """
-    texts: list[str] = []
-    seen, left = set[int](), [error]
-    while left:
-        for each in chain_of(left.pop(), seen):
-            texts.append(text_of(each))
-            left += reversed(_members_of(each))
-            if _is_refused(each):
-                break
-    return "\n".join(texts)
+    """The texts of an error, of its causes and of what it carries."""
+    return "\n".join(text_of(each) for each, _ in _judged(error))
 
 
 def text_of(error: BaseException) -> str:

@@ -7,20 +7,19 @@ The node wrapper, the middleware and `patch_model` have a `Request` each. `ask` 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables import RunnableSequence
+from langchain_core.runnables import RunnableSequence, RunnableWithFallbacks
 from langchain_core.runnables.base import RunnableBindingBase
 
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IORequest
 from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.history.changes import Patch
-from langgraph_patch.history.reading import Reading
 from langgraph_patch.repairing.repairer import Repairer
 
 Histories: TypeAlias = Mapping[str, list[BaseMessage]]
@@ -38,16 +37,6 @@ class KnownModel(NamedTuple):
     model: BaseChatModel
     options: str
 
-    @classmethod
-    def of(cls, runnable: object, *options: object) -> KnownModel | None:
-        """The only model that a runnable calls; None if it may call others, or another one."""
-        while isinstance(runnable, RunnableBindingBase | RunnableSequence):
-            if isinstance(runnable, RunnableSequence):
-                runnable = runnable.first
-            else:
-                options, runnable = (runnable.kwargs, *options), runnable.bound
-        return cls(runnable, repr(options)) if isinstance(runnable, BaseChatModel) else None
-
     def is_same(self, other: KnownModel | None) -> bool:
         """Whether it is the same object, with the same options."""
         return other is not None and self.model is other.model and self.options == other.options
@@ -59,14 +48,14 @@ class Request(ABC):
 
     Attributes:
         run: The run that it is made in.
+        repairers: The repairers of its histories, by their state keys.
+        returns_all: Whether its output is all that comes of it; else others drop more if it is sent
+            again.
     """
 
     run: Run
-
-    @property
-    def has_history(self) -> bool:
-        """Whether the place has a patched history."""
-        return True
+    repairers: Mapping[str, Repairer]
+    returns_all: ClassVar[bool] = True
 
     @property
     def asks(self) -> tuple[object, ...]:
@@ -75,18 +64,16 @@ class Request(ABC):
 
     @property
     def known_model(self) -> KnownModel | None:
-        """The model that it asks; None if that is not known before it is sent."""
-        return KnownModel.of(*self.asks)
+        """The model that it asks; None if it may ask several, or it is not known before."""
+        (model, options), *others = models_of(*self.asks)
+        if isinstance(model, BaseChatModel) and not others:
+            return KnownModel(model, repr(options))
+        return None
 
     @property
-    def options(self) -> Iterable[object]:
-        """The options with which its models are asked, as far as they are known without a guard."""
-        return ()
-
-    @property
-    def returns_all(self) -> bool:
-        """Whether its output is all that comes of it; else others drop more if it is sent again."""
-        return True
+    def may_ask(self) -> bool:
+        """Whether it may ask a human about calls that are open."""
+        return False
 
     @abstractmethod
     def histories(self) -> Histories:
@@ -96,13 +83,9 @@ class Request(ABC):
     def with_histories(self, histories: Histories) -> Self:
         """The same request with these histories in the place of its own."""
 
-    def left_open(self) -> Mapping[str, tuple[Repairer, Reading]]:
-        """The histories whose calls at the end were left open, by their state keys."""
-        return {}
-
     def guard(self) -> TruncationGuard | None:
         """A guard for what it sends; None if it does not see what comes."""
-        return TruncationGuard(self.run, drops=not self.has_history)
+        return TruncationGuard(self.run)
 
     @abstractmethod
     def send(self) -> IORequest:
@@ -139,6 +122,22 @@ class Request(ABC):
 
     def report(self, patches: Iterable[Patch]) -> None:  # noqa: B027 - most places store them
         """Report what was repaired after a refusal, if nothing stores it."""
+
+
+# --- who is asked ------------------------------------------------------------------------------
+
+
+def models_of(runnable: object, *options: object) -> Iterator[tuple[object, Sequence[object]]]:
+    """What a runnable passes its input to, with the options: a model, or one for each fallback."""
+    if isinstance(runnable, RunnableBindingBase):
+        yield from models_of(runnable.bound, runnable.kwargs, *options)
+    elif isinstance(runnable, RunnableSequence):
+        yield from models_of(runnable.first, *options)
+    elif isinstance(runnable, RunnableWithFallbacks):
+        for each in runnable.runnables:
+            yield from models_of(each, *options)
+    else:
+        yield runnable, options
 
 
 # --- what is sent ------------------------------------------------------------------------------

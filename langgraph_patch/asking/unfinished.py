@@ -6,10 +6,11 @@ node may merge the chunks of a stream itself, take a call out of its message, or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, cast
+from itertools import chain
+from typing import Any, NamedTuple, cast
 
 from langchain_core.messages import AIMessage
 from langchain_core.messages.utils import message_chunk_to_message
@@ -24,74 +25,41 @@ _DEEPEST = 50
 """How deep in the output of a node a message may be."""
 
 
-class Correct(Protocol):
-    """Corrects a message in place; returns whether it has one of the calls."""
+class Unfinished(NamedTuple):
+    """A message that is truncated or unusable.
 
-    def __call__(
-        self, message: AIMessage, calls: Sequence[StreamedCall], *, drops: bool = False
-    ) -> bool:
-        """Correct a message; `drops` says whether nothing would answer an invalid call in it."""
+    Attributes:
+        ids: Its ids, as its chunks and the whole have them.
+        calls: Its calls.
+    """
 
+    ids: set[str]
+    calls: Sequence[StreamedCall]
 
-class Unfinished:
-    """The messages that are truncated or unusable."""
-
-    def __init__(self) -> None:
-        self._messages: list[tuple[set[str], Sequence[StreamedCall]]] = []
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._messages)
-
-    def add(self, ids: set[str], calls: Sequence[StreamedCall]) -> None:
-        """Add a message: its ids, as its chunks and the whole have them, and its calls."""
-        self._messages.append((ids, calls))
-
-    def has(self, message: AIMessage) -> bool:
-        """Whether a message may be one of them."""
-        return any(True for _ in self.calls_of(message))
-
-    def calls_of(self, message: AIMessage) -> Iterable[Sequence[StreamedCall]]:
-        """The calls of those that a message may be."""
-        return (c for ids, c in self._messages if message.id is None or message.id in ids)
-
-    def carries_truncated(self, value: Any) -> bool:
-        """Whether a value is a truncated call that the node took out of a message, or sends on."""
-        call = sent_call(value if isinstance(value, Send) else Send("", value))
-        refused = (each for _, calls in self._messages for each in calls if each.args is None)
-        return call is not None and any(each.is_completed(call) for each in refused)
-
-    def corrected(self, output: Any, keys: Collection[str], correct: Correct) -> Any:
-        """The output of the node, with the messages corrected that it merged itself.
-
-        `Send`s and plain dicts that carry a truncated call are left out. What holds neither stays
-        the same object.
-
-        Args:
-            output: The output.
-            keys: The state keys of the patched histories. In messages under other keys truncated
-                calls are dropped.
-            correct: How a message is corrected.
-        """
-        if not self._messages:
-            return output
-        return _Correction(self, keys, correct).of(output, drops=not keys)
+    def may_be(self, message: AIMessage) -> bool:
+        """Whether a message may be this one."""
+        return message.id is None or message.id in self.ids
 
 
 @dataclass(slots=True)
-class _Correction:
-    """One walk through an output.
+class Correction:
+    """One walk through the output of a node: the messages are corrected that it merged itself.
+
+    `Send`s and plain dicts that carry a truncated call are left out. What holds neither stays the
+    same object.
 
     Attributes:
         unfinished: The messages that are corrected.
-        keys: As for `Unfinished.corrected`.
-        correct: As there.
+        keys: The state keys of the patched histories. In messages under other keys truncated calls
+            are dropped.
+        correct: Corrects a message in place; returns whether it has one of the calls. Its `drops`
+            says whether nothing would answer an invalid call in it.
         known: The values that were looked at, and those above the one that is looked at now.
     """
 
-    unfinished: Unfinished
+    unfinished: Sequence[Unfinished]
     keys: Collection[str]
-    correct: Correct
+    correct: Callable[..., bool]
     known: dict[Any, Any] = field(default_factory=dict)
 
     def of(self, value: Any, *, drops: bool, depth: int = 0) -> Any:
@@ -99,7 +67,7 @@ class _Correction:
         if isinstance(value, AIMessage):
             return self._message(value, drops=drops)
         if isinstance(value, Send):
-            return [] if self.unfinished.carries_truncated(value) else value
+            return [] if self._is_truncated(value) else value
         place = id(value), drops
         if place not in self.known and depth < _DEEPEST:
             self.known[place] = value
@@ -109,18 +77,21 @@ class _Correction:
 
     def _with_corrected(self, value: Any, below: Callable[..., Any], *, drops: bool) -> Any:
         if type(value) in (list, tuple):
-            kept = [p for p in value if not self.unfinished.carries_truncated(p)]
+            kept = [p for p in value if not self._is_truncated(p)]
             parts = [below(part, drops=drops) for part in kept]
             return value if are_identical(parts, value) else type(value)(parts)
         if isinstance(value, Command | Overwrite):
-            old = {each.name: getattr(value, each.name) for each in fields(value)}
-            new = {name: below(part, drops=drops) for name, part in old.items()}
-            changed = {name: part for name, part in new.items() if part is not old[name]}
-            return replace(value, **changed) if changed else value
+            return with_changed(value, lambda _, part: below(part, drops=drops))
         return with_changed(value, lambda key, part: below(part, drops=key not in self.keys))
 
+    def _is_truncated(self, value: Any) -> bool:
+        """Whether a value is a truncated call that the node took out of a message, or sends on."""
+        call = sent_call(value if isinstance(value, Send) else Send("", value))
+        calls = chain.from_iterable(each.calls for each in self.unfinished)
+        return call is not None and any(each.is_completed(call) for each in calls)
+
     def _message(self, message: AIMessage, *, drops: bool) -> AIMessage:
-        for calls in self.unfinished.calls_of(message):
+        for calls in [each.calls for each in self.unfinished if each.may_be(message)]:
             copied = cast("AIMessage", message_chunk_to_message(message))
             copied = copied.model_copy() if copied is message else copied
             if self.correct(copied, calls, drops=drops):

@@ -38,7 +38,6 @@ from langgraph_patch.asking.request import Histories, Request
 from langgraph_patch.graph.mentions import may_ask
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
-from langgraph_patch.history.reading import Reading
 from langgraph_patch.repairing.repairer import Repair, Repairer, write_repairs
 from langgraph_patch.repairing.writing import NodeOutput, stream_results
 from langgraph_patch.state import get_value, messages_in, replace_values
@@ -176,12 +175,7 @@ class PatchedNode(GeneratorRunnable[Any, Any], RunnableLambda[Any, Any]):
             return output
         later = {key: Patch.joined(patches[key], refused[key]) for key in refused if key in patches}
         patches = {**refused, **patches, **later}
-        # What no model read stays as it is: START repairs it with the next message.
-        is_model = self._is_graph or self._ends_calls or bool(attempts.answers)
-        can_write = is_model and not self._has_cache
-        run = attempts.request.run
-        written = self._with_repairs(NodeOutput(output), patches, run, can_write=can_write)
-        return (yield from written)
+        return (yield from self._with_repairs(NodeOutput(output), patches, attempts))
 
     async def astream(
         self, input: Any, config: RunnableConfig | None = None, **_: Any
@@ -217,7 +211,7 @@ class PatchedNode(GeneratorRunnable[Any, Any], RunnableLambda[Any, Any]):
                 waiting = newest if guard.unfinished or guard.errors else []
                 if not waiting:
                     yield newest[0]
-                with guard:  # not across the `yield`: the caller may be in another context
+                with guard.acting():  # not across the `yield`: the caller may be in another context
                     newest = await next_part(parts)
         for part in waiting:
             yield await run_async(self._asked(attempts, {}, (part, guard)))
@@ -253,12 +247,7 @@ class PatchedNode(GeneratorRunnable[Any, Any], RunnableLambda[Any, Any]):
         return request, patches
 
     def _with_repairs(
-        self,
-        output: NodeOutput,
-        patches: Mapping[str, Patch],
-        run: Run,
-        *,
-        can_write: bool,
+        self, output: NodeOutput, patches: Mapping[str, Patch], attempts: Attempts
     ) -> IOGenerator[Any]:
         """The output, with the repairs that this run of the node writes.
 
@@ -266,6 +255,10 @@ class PatchedNode(GeneratorRunnable[Any, Any], RunnableLambda[Any, Any]):
         read is stored if it adds a message of a model, or if no call is alive before it; START
         repairs the rest with the next message.
         """
+        run = attempts.request.run
+        # What no model read stays as it is: START repairs it with the next message.
+        is_model = self._is_graph or self._ends_calls or bool(attempts.answers)
+        can_write = is_model and not self._has_cache
         can_write = can_write and output.updates is not None and run.is_alone
         # A `Send` or a hook may have given the node another history than the stored one.
         repairs = [
@@ -319,12 +312,12 @@ class _NodeRequest(Request):
         """The request of a node with this input."""
         found = {key: messages_in(state, key) for key in node.repairers}
         read = {key: [*history] for key, history in found.items() if history}
-        return cls(run, node, state, read, is_streamed)
+        return cls(run, node.repairers, node, state, read, is_streamed)
 
     @property
-    def has_history(self) -> bool:
-        """Whether the node reads a patched history."""
-        return bool(self.node.keys)
+    def may_ask(self) -> bool:
+        """Whether the code of the node mentions `interrupt`."""
+        return may_ask(self.node.inner)
 
     def histories(self) -> Histories:
         """The histories in the input that are not empty."""
@@ -333,7 +326,7 @@ class _NodeRequest(Request):
     def guard(self) -> TruncationGuard:
         """A guard for the models below the node."""
         sees = self._warn_of_unpatched if self.node.unpatched else None
-        return TruncationGuard(self.run, drops=not self.has_history, sees=sees)
+        return TruncationGuard(self.run, drops=not self.node.keys, sees=sees)
 
     def _warn_of_unpatched(self, asked: Any) -> None:
         """Give a WARNING if a model is asked with a history that nobody patches."""
@@ -359,17 +352,6 @@ class _NodeRequest(Request):
             return opened_stream(self.node.runs, self.state, self.run.config)
         return method_request(self.node.runs, "invoke", self.state, self.run.config)
 
-    def left_open(self) -> Mapping[str, tuple[Repairer, Reading]]:
-        """The histories whose calls were left open; none if the node may ask a human about them."""
-        if may_ask(self.node.inner):
-            return {}
-        found = {}
-        for key, history in self.histories().items():
-            repairer = replace(self.node.repairers[key], leaves_open=False)
-            if (reading := repairer.read(history)) is not None:
-                found[key] = (repairer, reading)
-        return found
-
     def drop_writes(self) -> None:
         """Drop what the node has written: it runs again."""
         self.run.drop_writes()
@@ -389,7 +371,7 @@ class _NodeRequest(Request):
         read = NodeOutput(output)
         keys = [*(key for key in self.node.keys if read.messages(key)), MODEL_INPUT]
         return {
-            key: self.node.repairers[key].closed([*self.read.get(key, []), message]).messages
+            key: self.repairers[key].closed([*self.read.get(key, []), message]).messages
             for key in keys
             if messages_in(self.state, key) is not None
         }

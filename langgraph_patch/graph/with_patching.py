@@ -39,7 +39,6 @@ from langgraph_patch.graph.wrapping import (
     has_fallbacks,
     replace_tool_node,
     tool_step_of,
-    tools_of,
 )
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.repairing.entry import RepairNode, add_entry_check, name_error
@@ -180,14 +179,16 @@ def with_patching(
         return graph
     nodes = cover(Graph(builder), frozenset(keys), frozenset(names))
     _check_names(names, nodes)
-    tools = tools_of(nodes.values())  # nodes of the application may run others
-    warn_of_unknown("reconcile", filter(partial(_is_like, tools), reconcile or ()), tools)
-    _check_once(repairer.once, nodes)
+    tool_nodes = [node.tool_node for node in nodes.values() if node.tool_node is not None]
+    tools = {name for each in tool_nodes for name in each.tools_by_name}  # other nodes may run more
+    alike = [name for name in reconcile or () if get_close_matches(name, tools)]
+    warn_of_unknown("reconcile", alike, tools)
+    _check_once(repairer.once, tools, nodes)
     _check_keys(Graph(builder), nodes, keys)
     repairers = {key: replace(repairer, messages_key=key, other_histories=keys) for key in keys}
     patched = _patch_graph(graph, _Context(nodes, repairers, repairer.once, record=record))
     Graph(_checked_builder(patched)).mark_as_patched(options)
-    if record and not any(node.tool_node for node in nodes.values()):
+    if record and not tool_nodes:
         logger.warning("record=True records nothing: no node of the graph is a ToolNode")
     _log_once(described(nodes, record=record))
     return cast("GraphT", patched)
@@ -357,21 +358,18 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "none"
 
 
-def _is_like(names: Collection[str], name: str) -> bool:
-    return bool(get_close_matches(name, names))
-
-
-def _check_once(names: Sequence[str], nodes: Mapping[str, CoveredNode]) -> None:
+def _check_once(
+    names: Sequence[str], tools: Collection[str], nodes: Mapping[str, CoveredNode]
+) -> None:
     """Check that there is a tool for each name, and that nothing takes a refusal for an error."""
     if not names:
         return
-    tool_nodes = [node.tool_node for node in nodes.values() if node.tool_node is not None]
-    check = check_tools
-    if any(Tools(tool_node).may_run_others for tool_node in tool_nodes):
-        check = partial(warn_of_unknown, "once")
-    check(names, tools_of(nodes.values()))
-    for path, node in nodes.items():
-        if node.tool_node is not None and has_fallbacks(node.runnable):
+    found = {path: node for path, node in nodes.items() if node.tool_node is not None}
+    may_run_others = any(Tools(node.tool_node).may_run_others for node in found.values())
+    check = partial(warn_of_unknown, "once") if may_run_others else check_tools
+    check(names, tools)
+    for path, node in found.items():
+        if has_fallbacks(node.runnable):
             raise GraphError(
                 f"once: the node {path!r} is a ToolNode with_fallbacks, which would take a call "
                 f"that is not run again for one that failed. Use handle_tool_errors=..."

@@ -14,7 +14,7 @@ runs, as that of any other node, and the repair is written with its output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -93,16 +93,6 @@ def cover(
         if isinstance(runnable, CompiledStateGraph):
             nodes |= cover(Graph(runnable.builder), keys, model_nodes, f"{path}.")
     return nodes
-
-
-def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:
-    """The names of the tools of all `ToolNode`s."""
-    return frozenset(
-        name
-        for node in nodes
-        if node.tool_node is not None
-        for name in node.tool_node.tools_by_name
-    )
 
 
 def described(nodes: Mapping[str, CoveredNode], *, record: bool) -> str:

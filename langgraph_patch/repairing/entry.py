@@ -153,7 +153,6 @@ class PatchNode(RepairNode):
             on_patch=on_patch,
         )
         super().__init__([repairer])
-        self._messages_key = messages_key
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         """Say how it is used: a reader of `patch_model(model)` may call it.
@@ -192,7 +191,7 @@ class PatchNode(RepairNode):
                 f"own that runs alone, before the model. In a function use patch_messages or "
                 f"patch_model."
             )
-        key, channels = self._messages_key, run.channels
+        key, channels = self._repairers[0].messages_key, run.channels
         if channels and key not in channels:
             raise unknown_key_error(key, channels)
         value = get_value(input, key)
@@ -207,16 +206,8 @@ class PatchNode(RepairNode):
 class EntryNode(RepairNode):
     """The repair node of a patched graph: it repairs all its histories.
 
-    Beside a node that a client's `goto` started it repairs nothing. It leaves calls at the end of a
-    history open, since the tools may come next.
-
-    Args:
-        repairers: One for each history.
-        graph: The graph.
+    Beside a node that a client's `goto` started it repairs nothing.
     """
-
-    def __init__(self, repairers: Sequence[Repairer], graph: Graph) -> None:
-        super().__init__([replace(each, leaves_open=True) for each in repairers], graph)
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         return (yield from super().run(input, config)) if Run(config).is_alone else None
@@ -332,7 +323,8 @@ def add_entry_check(graph: Graph, repairers: Sequence[Repairer]) -> None:
     targets, branches = graph.take_edges(START), graph.take_routers(START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
-    node = EntryNode(repairers, graph)
+    # Calls at the end of a history stay open: the tools may come next.
+    node = EntryNode([replace(each, leaves_open=True) for each in repairers], graph)
     graph.builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
     reads_input = any(Graph.parts_of(each)[2] is None for each in branches.values())
     keys = frozenset(graph.keys) if reads_input else None

@@ -27,7 +27,6 @@ from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
-from langgraph_patch.history.findings import Evidence
 from langgraph_patch.history.patch import changes_history, read_if_damaged, settled
 from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
 from langgraph_patch.history.reading import Reading, read_history
@@ -138,16 +137,6 @@ class Repairer:
                 these are told, and end a call. Default: False.
         """
         look_again = look_again and bool(self.recover)
-        reading = self._read_once(messages, run, look_again=look_again)
-        if reading is None and may_be_recorded and self.recover and read_if_damaged(messages):
-            reading = read_history(messages, leaves_open=True)
-            return reading if reading.unanswered else None
-        return reading
-
-    def _read_once(
-        self, messages: Sequence[BaseMessage], run: Run | None, *, look_again: bool
-    ) -> Reading | None:
-        """Read a history, as far as no other task of this run of the graph has read it."""
         kept = run.kept_by_graph.setdefault(Repairer, {}) if run else {}
         damage: Reading | None = kept.pop(self, None)
         if damage is None or not are_identical(damage.messages, messages):
@@ -159,6 +148,9 @@ class Repairer:
                 kept[self.messages_key] = settled(messages)
             elif look_again:  # by START, whose node repairs it
                 kept[self] = damage
+        if damage is None and may_be_recorded and self.recover and read_if_damaged(messages):
+            reading = read_history(messages, leaves_open=True)
+            return reading if reading.unanswered else None
         return damage
 
     # --- repair --------------------------------------------------------------------------
@@ -260,9 +252,8 @@ class Repairer:
             own_keys=own_keys,
             channels=channels,
         )
-        answers: Evidence = {}
-        if self.reconcile:
-            answers = yield from reconcile_calls(dangling_calls(reading, evidence), self.reconcile)
+        dangling = dangling_calls(reading, evidence)
+        answers = yield from reconcile_calls(dangling, self.reconcile or {})
         patch = patch_reading(
             reading, placeholder=self.placeholder, evidence={**evidence, **answers}
         )

@@ -149,20 +149,9 @@ def repair_with_turns(
         abandoned: The turns.
         run: The run of the node that adds them.
     """
-    turns = yield from _repaired_turns(repairer, abandoned, run)
+    turns, index = (yield from _repaired_turns(repairer, abandoned, run)), abandoned.index
     added = [change for turn in turns for change in _messages_added(turn)]
     added += [_restored(record) for record in _records_of(turns)]
-    return (yield from _repair_around(repairer, history, abandoned.index, added, run))
-
-
-def _repair_around(
-    repairer: Repairer,
-    history: list[BaseMessage],
-    index: int,
-    added: Sequence[Change],
-    run: Run,
-) -> IOGenerator[Repair]:
-    """The repair of a history with the messages of these changes, which are added at an index."""
     new = [change.after for change in added if change.after]
     messages = [*history[:index], *new, *history[index:]]
     reading = read_history(messages, leaves_open=repairer.leaves_open, look_again=True)

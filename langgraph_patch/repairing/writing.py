@@ -199,18 +199,14 @@ def _writes_of(update: Any) -> Iterable[tuple[str, Any]]:
 def _part_with(part: Any, change: Callable[[str, Any], Any]) -> Any:
     """A part of an output, of any form, with other values of its keys."""
     if isinstance(part, Command):
-        sends = part.goto if isinstance(part.goto, list | tuple) else [part.goto]
-        goto = [_part_with(each, change) for each in sends]
-        update = _part_with(part.update, change)
-        is_same = update is part.update and are_identical(goto, sends)
-        return part if is_same else replace(part, update=update, goto=goto)
+        return with_changed(part, lambda _, value: _part_with(value, change))
     if isinstance(part, Send):
         sent = copy.copy(part)
         sent.arg = _part_with(part.arg, change)
         return part if sent.arg is part.arg else sent
-    if isinstance(part, list | tuple):  # the update of a `Command` may be pairs
-        pairs = [_pair_with(each, change) for each in part]
-        return part if are_identical(pairs, part) else pairs
+    if isinstance(part, list | tuple):  # the pairs of an update, or several to go to
+        parts = [_entry_with(each, change) for each in part]
+        return part if are_identical(parts, part) else parts
     return with_changed(part, change)
 
 
@@ -218,11 +214,11 @@ def _is_pair(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == len(("key", "value"))
 
 
-def _pair_with(pair: Any, change: Callable[[str, Any], Any]) -> Any:
-    if not _is_pair(pair):
-        return pair
-    value = change(*pair)
-    return pair if value is pair[1] else (pair[0], value)
+def _entry_with(entry: Any, change: Callable[[str, Any], Any]) -> Any:
+    if not _is_pair(entry):
+        return _part_with(entry, change)
+    value = change(*entry)
+    return entry if value is entry[1] else (entry[0], value)
 
 
 def _replaced(part: Any, update: Mapping[str, Any]) -> Any:
@@ -303,7 +299,7 @@ def whole_write(channel: Any, patch: Patch, *own: Any) -> Any:
     for form in (Overwrite, list):
         history = form(list(patch.messages))
         if _value_after(channel, patch.before, [history]) == list(patch.messages):
-            value = _value_after(channel, patch.before, [history, *own])
+            value = _value_after(channel, patch.before, [history], *([each] for each in own))
             return None if value is None else form(value)
     return None
 
@@ -332,12 +328,7 @@ def first_writes(channel: Any, patch: Patch) -> list[list[BaseMessage]] | None:
         ids, place = [REMOVE_ALL_MESSAGES], 0
     gone: list[BaseMessage] = [RemoveMessage(id=str(each)) for each in ids]
     values = [value for value in (gone, new[place:]) if value]
-    trial = channel.from_checkpoint(old)
-    try:
-        trial.update(values)
-        return values if trial.get() == new else None
-    except Exception:  # noqa: BLE001 - a reducer may raise anything
-        return None
+    return values if _value_after(channel, old, values) == new else None
 
 
 def _stays_after(channel: Any, value: Any, later: Sequence[Any]) -> bool:
@@ -348,16 +339,16 @@ def _stays_after(channel: Any, value: Any, later: Sequence[Any]) -> bool:
     return not is_delta_channel(channel) or _value_after(channel, value, later) == value
 
 
-def _value_after(channel: Any, before: Any, writes: Sequence[Any]) -> Any:
-    """The value of a channel after these writes to a value, one after the other.
+def _value_after(channel: Any, before: Any, *supersteps: Sequence[Any]) -> Any:
+    """The value of a channel after the writes of these supersteps to a value.
 
     None if the channel does not accept them.
     """
     # The list is copied: a reducer of the application may extend it in place.
     trial = channel.from_checkpoint(copy.copy(before))
     try:
-        for write in writes:
-            trial.update([write])
+        for written in supersteps:
+            trial.update(written)
         return trial.get()
     except Exception:  # noqa: BLE001 - a reducer may raise anything
         return None

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from langchain_core.messages import BaseMessage
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph import storage
@@ -21,7 +21,6 @@ from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.claims import read_claims
 from langgraph_patch.evidence.window import Reader
-from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.patch import (
     changes_history,
     patch_messages,
@@ -38,7 +37,6 @@ from langgraph_patch.threads.selection import Selection, read_each, reason_of
 from langgraph_patch.threads.stores import (
     check_of_thread,
     checked_saver,
-    quick_saver,
     server_of,
 )
 
@@ -125,13 +123,8 @@ def scan_selected(
     """
     repairer = Repairer(messages_key=messages_key, recover="required" if search else False)
     checked = checked_saver(saver, write=False)
-    quick = quick_saver(checked)
 
     def report(address: Address, load: storage.Loader) -> ThreadReport | None:
-        # Most histories are healthy, and a first look shows it, for which no message is validated.
-        looked = load(quick) if quick else None
-        if looked is not None and _is_healthy(looked, messages_key):
-            return _report(StoredHistory(checked, looked, messages_key), address, selection, None)
         with classes_not_loaded() as blocked:
             saved = load(checked)
         if saved is None:
@@ -159,8 +152,8 @@ def _report(
     stored: StoredHistory,
     address: Address,
     selection: Selection,
-    repairer: Repairer | None,
-    not_loaded: Sequence[str] = (),
+    repairer: Repairer,
+    not_loaded: Sequence[str],
 ) -> ThreadReport | None:
     """The report on one history; None if it is older than what is asked for.
 
@@ -168,8 +161,8 @@ def _report(
         stored: The history.
         address: Its address, as it was listed.
         selection: What is asked for.
-        repairer: What finds out its status; None if it is healthy.
-        not_loaded: The classes in it that LangGraph's serializer did not load. Default: none.
+        repairer: What finds out its status.
+        not_loaded: The classes in it that LangGraph's serializer did not load.
     """
     written = stored.written()
     if not selection.has_time(written):
@@ -185,15 +178,7 @@ def _report(
         messages=None if messages is None else len(messages),
         repaired=stored.is_repair(),
     )
-    if repairer is None:
-        return report
     return _with_status(report, stored, messages or [], repairer, not_loaded)
-
-
-def _is_healthy(saved: CheckpointTuple, messages_key: str) -> bool:
-    """Whether a checkpoint is healthy for certain: nothing is pending, open or to be searched."""
-    messages: Any = saved.checkpoint["channel_values"].get(messages_key)
-    return not saved.pending_writes and is_valid(messages) and not any(map(is_searched, messages))
 
 
 def _with_status(

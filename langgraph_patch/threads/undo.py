@@ -16,7 +16,7 @@ from langgraph_patch.threads.read import StoredHistory
 from langgraph_patch.threads.repair import maybe_written
 from langgraph_patch.threads.reports import ThreadRepair
 from langgraph_patch.threads.selection import Selection, checked_address, read_each
-from langgraph_patch.threads.stores import checked_saver, quick_saver, store_of
+from langgraph_patch.threads.stores import checked_saver, store_of
 
 
 def undo_repair(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> str:
@@ -100,10 +100,9 @@ def find_repairs(
         ThreadError: If a named thread does not exist.
     """
     saver = checked_saver(saver, write=True)
-    quick = quick_saver(saver) or saver  # no message is read
 
     def planned(address: Address, load: storage.Loader) -> tuple[Address, ThreadRepair] | None:
-        newest = StoredHistory.of(saver, address, load(quick))
+        newest = StoredHistory.of(saver, address, load(saver))
         names = address.thread_id, address.namespace
         if newest.is_repair():
             at = replace(address, checkpoint_id=newest.checkpoint_id)

@@ -71,7 +71,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
             ways = {"bare": partial(bare_loop, path), "scan": partial(scan, path)}
             share = f"every {broken}th damaged" if broken else "none damaged"
             what = f"speed of a scan / bare get_tuple, {few} threads of {5 * turns} messages"
-            goal = None if broken else 1.3
+            goal = None if broken else 0.65
             times = in_turns(ways, rounds)
             yield compared(f"{what}, {share}", times, "bare", "scan", least=goal)
         peaks = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -9,14 +10,17 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+import httpx
 from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, FakeMessagesListChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from measuring import Row, compared, history, in_turns, spent
+from pydantic import SecretStr
 
 from kit import Desk, calls, loop
 from langgraph_patch import with_patching
@@ -98,8 +102,25 @@ class Turns:
         return spent(lambda: deque(graph.stream(value, config, **self.options), 0))
 
 
+def openai_model(number: int) -> BaseChatModel:
+    """The integration of OpenAI: what a chunk costs that is read from a response.
+
+    Args:
+        number: The chunks, which a transport in memory sends.
+    """
+    word = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    choices = [{"index": 0, "delta": {"content": "word "}}] * number
+    choices += [{"index": 0, "delta": {}, "finish_reason": "stop"}]
+    lines = [f"data: {json.dumps({**word, 'choices': [each]})}\n\n" for each in choices]
+    sent = "".join([*lines, "data: [DONE]\n\n"]).encode()
+    headers = {"content-type": "text/event-stream"}
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, content=sent))
+    client = httpx.Client(transport=transport)
+    return ChatOpenAI(model="m", api_key=SecretStr("none"), http_client=client)
+
+
 class Words(BaseChatModel):
-    """A model that streams words, as fast as a model can.
+    """A model that streams words, as fast as a model can: no integration comes near it.
 
     Attributes:
         number: How many.
@@ -141,14 +162,15 @@ class Streams:
     """Turns of a node that streams its model.
 
     Args:
-        number: The chunks.
+        model: The model.
         mode: The mode of the stream.
         patched: Whether the graph is patched.
         config: The config of the runs.
     """
 
-    def __init__(self, number: int, mode: Any, config: Any = None, *, patched: bool) -> None:
-        model = Words(number=number)
+    def __init__(
+        self, model: BaseChatModel, mode: Any, config: Any = None, *, patched: bool
+    ) -> None:
 
         def node(state: MessagesState) -> Any:
             first, *others = model.stream(state["messages"])
@@ -179,13 +201,19 @@ def rows(*, quick: bool) -> Iterator[Row]:
     yield _compared("a turn, 10 messages", n, 1.12, partial(Turns, short, 0))
     for chunks in (30,) if quick else (300, 3_000):
         for mode in ("updates", "values", "custom"):
-            what, make = f"{chunks} chunks, stream_mode {mode}", partial(Streams, chunks, mode)
-            yield _compared(what, n, 1.15, make)
-        idle = partial(Streams, chunks, "updates", {"callbacks": [Idle()]}, patched=False)
-        ours = partial(Streams, chunks, "updates", patched=True)
-        times = in_turns({"idle": idle().spent, "ours": ours().spent}, n)
-        what = f"{chunks} chunks, beside a callback handler that does nothing"
-        yield compared(f"{what}, CPU", times, "ours", "idle", most=1.05)
+            make = partial(Streams, openai_model(chunks), mode)
+            yield _compared(f"{chunks} chunks of OpenAI's, stream_mode {mode}", n, 1.15, make)
+        streams = partial(Streams, Words(number=chunks), "updates")
+        ways = {
+            "bare": streams(patched=False).spent,
+            "idle": streams({"callbacks": [Idle()]}, patched=False).spent,
+            "ours": streams(patched=True).spent,
+        }
+        times, what = in_turns(ways, n), f"{chunks} chunks as fast as a model can"
+        yield compared(f"{what}, CPU", times, "ours", "bare")
+        yield compared(f"{what}, a callback handler that does nothing, CPU", times, "idle", "bare")
+        what = f"{what}, beside a callback handler that does nothing"
+        yield compared(f"{what}, CPU", times, "ours", "idle", most=1.08)
     damaged = partial(Turns, long, 0, damaged=True)
     yield _compared(f"a damaged turn, {size} messages", n, 4, damaged)
     for what, make in GRAPHS.items():

@@ -21,7 +21,7 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
-from kit import Desk, StrictModel, calls
+from kit import Desk, StrictModel, above, calls, model_node
 from langgraph_patch import patch_model, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.refused import (
@@ -47,9 +47,7 @@ def below_a_function(patched: Any, kind: str) -> Any:
 
         inner_graph: Any = inner
     else:
-        builder = StateGraph(MessagesState)
-        builder.add_node("llm", lambda state: {"messages": [patched.invoke(state["messages"])]})
-        inner_graph = builder.add_edge(START, "llm").compile()
+        inner_graph = above(model_node(patched)).compile()
     return node_of(lambda history: inner_graph.invoke({"messages": history})["messages"][-1])
 
 
@@ -263,7 +261,7 @@ def scripts() -> dict[str, Any]:
     }
 
 
-BEGUN = ["a task", "an async task", "a tool", "a graph", "an answered interrupt"]
+BEGUN = ["a task", "an async task", "a tool", "a graph", "a model", "an answered interrupt"]
 
 
 @pytest.mark.parametrize("case", ["refused", "unusable"])
@@ -272,8 +270,7 @@ def test_nothing_that_was_begun_is_done_twice(begun: str, case: str):
     """It runs once, and so does the request."""
     model, desk = scripts()[case], Desk()
     mail = desk.tools()[0]
-    graph = StateGraph(MessagesState).add_node("n", lambda _: desk.note("it ran") or {})
-    inner = graph.add_edge(START, "n").compile()
+    inner = above(lambda _: desk.note("it ran")).compile()
 
     @task
     def run_task() -> None:
@@ -293,6 +290,9 @@ def test_nothing_that_was_begun_is_done_twice(begun: str, case: str):
             mail.invoke({"to": "bob"})
         if begun == "a graph":
             inner.invoke({"messages": []})
+        if begun == "a model":
+            StrictModel().invoke("hi")
+            desk.note("it ran")
         return model.invoke(history)
 
     async def acall(history: Any) -> Any:
@@ -306,6 +306,19 @@ def test_nothing_that_was_begun_is_done_twice(begun: str, case: str):
         with ends or nullcontext():
             asyncio.run(graph.ainvoke(each, CONFIG))
     assert (sum(desk.did.values()), len(model.seen)) == (1, 1)
+
+
+def test_an_error_of_a_node_that_looks_like_a_refusal():
+    """No model run has it, so the node runs once."""
+    desk = Desk()
+
+    def call(_: Any) -> None:
+        desk.note("it ran")
+        raise RefusedError("its own request")
+
+    with pytest.raises(RefusedError):
+        node_of(call).invoke(say(SILENT), CONFIG)
+    assert desk.did == {"it ran": 1}
 
 
 class SlowModel(StrictModel):
@@ -495,9 +508,8 @@ def test_a_patch_model_that_answered_is_not_asked_again():
         patched.invoke([HumanMessage("sum up")])
         return {"messages": [second.invoke(state["messages"])]}
 
-    builder = StateGraph(MessagesState).add_node("agent", node).add_edge(START, "agent")
     with pytest.raises(RefusedError):
-        with_patching(builder.compile()).invoke(say(SILENT))
+        with_patching(above(node)).compile().invoke(say(SILENT))
     assert (len(first.seen), len(second.seen)) == (1, 1)
 
 
@@ -514,9 +526,8 @@ def test_a_note_says_why_the_second_of_two_models_is_not_asked_again():
         first.invoke(state["messages"])
         return {"messages": [second.invoke(state["messages"])]}
 
-    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
     with pytest.raises(RefusedError) as raised:
-        with_patching(builder.compile()).invoke({"messages": [HumanMessage("go")]})
+        with_patching(above(llm)).compile().invoke({"messages": [HumanMessage("go")]})
     assert raised.value is refused
     assert "had answered before" in "".join(refused.__notes__)
     assert len(first.seen) == 1

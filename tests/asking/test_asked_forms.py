@@ -10,8 +10,9 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import START
 
+from kit import above
 from langgraph_patch import with_patching
 from support.asked import BAD, TEXT
 from support.refused import CONFIG, PLACES, WAYS, RefusedError, RefusingModel
@@ -110,8 +111,7 @@ def test_a_node_that_summarizes_removes_what_is_stored():
         gone = [RemoveMessage(id=message.id) for message in state["messages"]]
         return {"messages": [*gone, model.invoke(state["messages"])]}
 
-    builder = StateGraph(MessagesState).add_node("s", summarize).add_edge(START, "s")
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    graph = with_patching(above(summarize).compile(InMemorySaver()))
     graph.invoke({"messages": [*GREETED, HumanMessage("?")]}, CONFIG)
     assert [message.text for message in stored(graph)] == ["done"]
 

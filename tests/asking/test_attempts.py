@@ -16,7 +16,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import push_message
 from langgraph.types import RetryPolicy
 
-from kit import StrictModel
+from kit import StrictModel, above
 from langgraph_patch import patch_model, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.histories import call_of
@@ -51,8 +51,7 @@ def plain(messages: Any) -> bool:
 
 def node_of(node: Any) -> Any:
     """A graph of one node."""
-    builder = StateGraph(MessagesState).add_node("agent", node).add_edge(START, "agent")
-    return builder.compile(checkpointer=InMemorySaver())
+    return above(node).compile(InMemorySaver())
 
 
 class Repeats(AgentMiddleware):

@@ -27,32 +27,20 @@ from langchain_core.messages import (
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.graph import START, MessagesState, add_messages
 from langgraph.prebuilt import tools_condition
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
 import kit
 from kit import STATES, Agent, StrictModel, above, calls, history_of, loop, streamed
-from langgraph_patch import (
-    is_placeholder,
-    patch_model,
-    validate_messages,
-    with_patching,
-)
+from langgraph_patch import is_placeholder, patch_model, validate_messages, with_patching
 from langgraph_patch.errors import UnfinishedError
-
-CUT = ("mail", '{"to": "bo')
-"""LangChain completes it to `mail(to="bo")`, and a bare graph sends the mail."""
-
-
-CUT_STREAM, CUT_AT_LIMIT = streamed(CUT), streamed(CUT, reason="length")
-
 
 COMPLETE = ("mail", '{"to": "al"}')
 CUT = ("mail", '{"to": "bo')
 """LangChain completes it to `mail(to="bo")`, and a bare graph sends the mail."""
-CUT_STREAM = streamed(CUT)
+CUT_STREAM, CUT_AT_LIMIT = streamed(CUT), streamed(CUT, reason="length")
 MALFORMED = ("mail", '{"to": "bo",,}')
 """No JSON, though the model finished it."""
 
@@ -170,12 +158,11 @@ def agent_of(
     *named: Any,
     reason: Any = "limit",
     asynchronous: bool = False,
-    kinds: Any = AGENTS,
 ) -> Agent:
     """An agent whose model makes these calls, streamed or not, and then says `done`."""
     whole = way == "invoke" and name != "merging"
     script = SHAPES[shape](named, reason, whole=whole)
-    agent = Agent(kinds[name], script, asynchronous=asynchronous)
+    agent = Agent(AGENTS[name], script, asynchronous=asynchronous)
     agent.model.streaming = not whole
     return agent
 
@@ -382,8 +369,7 @@ SAY_GO: Any = {"messages": [HumanMessage("go")]}
 
 def of_one_node(call: Any, schema: Any = MessagesState) -> Any:
     """A patched graph with one node."""
-    builder = StateGraph(schema).add_node("model", call).add_edge(START, "model")
-    return with_patching(builder.compile(checkpointer=InMemorySaver()))
+    return with_patching(above(call, state=schema).compile(InMemorySaver()))
 
 
 def play(graph: Any) -> list[Any]:
@@ -449,8 +435,7 @@ def test_what_holds_a_cut_call_keeps_its_type(make, form):
         held["it"] = form(merged(model.stream(state["messages"])))
         return {"messages": [held["it"]], "value": held}
 
-    builder = StateGraph(Counted).add_node("model", node).add_edge(START, "model")
-    found = with_patching(builder.compile()).invoke(SAY_GO)["value"]
+    found = of_one_node(node, Counted).invoke(SAY_GO, THREAD)["value"]
     assert type(found) is type(held)
     assert (len(held["it"].tool_calls), len(found["it"].tool_calls)) == (2, 1)
 

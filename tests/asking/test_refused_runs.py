@@ -16,25 +16,13 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.graph import START
 
 from kit import Desk
-from langgraph_patch import patch_model, with_patching
+from langgraph_patch import patch_model
 from langgraph_patch.asking.refusal import is_refusal, refusal_text
 from langgraph_patch.errors import EvidenceError
-from support.refused import (
-    CONFIG,
-    PLACES,
-    SAID,
-    TEXT,
-    THINKING,
-    WAYS,
-    RefusedError,
-    RefusingModel,
-    ai,
-    claude,
-)
+from support.refused import CONFIG, PLACES, SAID, TEXT, THINKING, WAYS, RefusingModel, ai, claude
 
 
 def empty(messages: Any) -> str | None:
@@ -43,32 +31,22 @@ def empty(messages: Any) -> str | None:
     return "must have either content or tool_calls" if says else None
 
 
-def blocks(messages: Any) -> str | None:
-    """A rule of a provider that knows texts alone."""
-    return "unknown block" if any(isinstance(m.content, list) for m in messages) else None
-
-
 SILENT = [HumanMessage("1", id="1"), SAID, ai(" ", id="2")]
 FOREIGN = [HumanMessage("1", id="1"), claude(THINKING, TEXT, id="3")]
 BOTH = [*SILENT, *FOREIGN[1:]]
-
-
-def thread(graph, history):
-    """The graph, with this history in its state."""
-    graph.update_state(CONFIG, {"messages": history}, as_node=START)
-    return graph
 
 
 def agent(place, rule, history=(), **fields):
     """A graph in this place with a thread, and its model."""
     model = RefusingModel(rule=rule, **fields)
     graph = PLACES[place](model, Desk().tools(), checkpointer=InMemorySaver())
-    return thread(graph, [*history]), model
+    graph.update_state(CONFIG, {"messages": [*history]}, as_node=START)
+    return graph, model
 
 
-def say(text="2"):
+def say():
     """An input."""
-    return {"messages": [HumanMessage(text)]}
+    return {"messages": [HumanMessage("2")]}
 
 
 PATCHED = [place for place in PLACES if place != "bare"]
@@ -125,47 +103,6 @@ def test_a_cancelled_run_is_not_asked_again(place):
     graph, model = agent(place, fails, SILENT)
     asyncio.run(cancel(graph))
     assert len(model.seen) == 1
-
-
-def node_graph(node, history, **options):
-    """A patched graph of one node, and a thread with this history."""
-    builder = StateGraph(MessagesState).add_node("model", node, **options)
-    graph = builder.add_edge(START, "model").compile(checkpointer=InMemorySaver())
-    return thread(with_patching(graph, model_node="model"), history)
-
-
-def test_nothing_is_done_twice():
-    """A node that ran a tool or got an answer, that asked a human or failed itself, runs once."""
-    model = RefusingModel(rule=empty)
-    desk = Desk()
-    mail = desk.tools()[0]
-    runs = []
-
-    def with_tool(state, config):
-        mail.invoke({"to": "bob"}, config)
-        return {"messages": [model.invoke(state["messages"], config)]}
-
-    def with_answer(state):
-        RefusingModel(rule=lambda _: None).invoke("hi")
-        return {"messages": [model.invoke(state["messages"])]}
-
-    def with_question(state):
-        interrupt("sure?")
-        return {"messages": [model.invoke(state["messages"])]}
-
-    def of_its_own(state):
-        runs.append(state)
-        raise RefusedError("its own request")
-
-    for node in (with_tool, with_answer, of_its_own):
-        with pytest.raises(RefusedError):
-            node_graph(node, SILENT).invoke(say(), CONFIG)
-    graph = node_graph(with_question, SILENT)
-    assert graph.invoke(say(), CONFIG)["__interrupt__"]
-    with pytest.raises(RefusedError):
-        graph.invoke(Command(resume="yes"), CONFIG)
-    assert desk.did["mail bob"] == 1
-    assert (len(model.seen), len(runs)) == (3, 1)
 
 
 class ContextOverflowError(SdkError):

@@ -28,9 +28,9 @@ def begin(name, call_id, args="", index=0):
     return piece(args, index, name, call_id)
 
 
-def reason(text, key="finish_reason"):
+def reason(text):
     """The chunk with the reason for the end."""
-    return AIMessageChunk("", response_metadata={key: text})
+    return AIMessageChunk("", response_metadata={"finish_reason": text})
 
 
 def collected(*chunks):

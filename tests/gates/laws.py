@@ -10,16 +10,13 @@ from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
-from langchain_core.messages import (
-    HumanMessage,
-    ToolMessage,
-)
+from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import StateGraph
 from langgraph.types import Command
 
 from gates.places import CLASHES, EIGHT, PLACES
-from gates.world import LOOKS, MANNERS, MODELS, REFUSALS, RETURNS, TABLE, World
+from gates.world import LOOKS, MANNERS, MODELS, REFUSALS, RETURNS, TABLE, World, answer_to
 from langgraph_patch import with_patching
 
 # --- a play ------------------------------------------------------------------------------------
@@ -76,13 +73,6 @@ def _run(graph: Any, value: Any, way: str) -> None:
             deque(graph.stream(value, _CONFIG, stream_mode=["messages", "values"]))
 
 
-def _answer(pause: Any, text: str) -> Any:
-    if not isinstance(pause.value, dict):
-        return text
-    kind = {"type": "approve" if text == "yes" else "reject"}
-    return {"decisions": [kind for _ in pause.value["action_requests"]]}
-
-
 def _turn(graph: Any, world: World, value: Any, answer: str, way: str) -> Turn:
     begin, asked, end = len(world.done), 0, ""
     judged = -sum(name == "judge" for name, *_ in world.read)
@@ -95,7 +85,7 @@ def _turn(graph: Any, world: World, value: Any, answer: str, way: str) -> Turn:
         if not (pauses := graph.get_state(_CONFIG).interrupts):
             break
         asked += len(pauses)
-        value = Command(resume={pause.id: _answer(pause, answer) for pause in pauses})
+        value = Command(resume={pause.id: answer_to(pause, answer) for pause in pauses})
     messages = graph.get_state(_CONFIG).values.get("messages") or [HumanMessage("nothing")]
     read = [m for name, _, m in world.read if name == "main"]
     return Turn(

@@ -9,12 +9,7 @@ from typing import Annotated, Any
 
 from langchain.agents import AgentState, create_agent
 from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    HumanMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
@@ -46,14 +41,20 @@ def _approval(state: State) -> Any:
     return Command(update={"messages": texts}, goto="agent")
 
 
-def _builder(world: World) -> StateGraph[Any]:
+def _builder(world: World, *, start: str = "agent", behind: str = "agent") -> StateGraph[Any]:
+    """The model and its tools: where the graph begins, and what comes behind the tools."""
     builder = StateGraph(State)
     builder.add_node("agent", _agent(world.main()))
     builder.add_node("tools", ToolNode(world.tools()))
     if world.approval == "node":  # a Command that leads to the tools keeps `record` from them
         builder.add_node("approval", _approval, destinations=("agent", "tools"))
-    builder.add_edge("tools", "agent")
-    return builder
+    return builder.add_edge(START, start).add_edge("tools", behind)
+
+
+def _if_called(builder: StateGraph[Any], *names: str) -> None:
+    """A model that calls tools leads to these nodes, and any other message ends the turn."""
+    ways = lambda s: names if last_calls(s["messages"]) else ["__end__"]
+    builder.add_conditional_edges("agent", ways, [*names, "__end__"])
 
 
 def _to_tools(world: World, state: State) -> str:
@@ -78,10 +79,8 @@ def _gate_of(world: World, key: str = "verdict") -> Callable[[State], Any]:
 
 
 def _gate(world: World) -> StateGraph[Any]:
-    builder = _builder(world).add_node("gate", _gate_of(world)).add_edge(START, "agent")
-    builder.add_conditional_edges(
-        "agent", lambda s: "gate" if last_calls(s["messages"]) else "__end__", ["gate", "__end__"]
-    )
+    builder = _builder(world).add_node("gate", _gate_of(world))
+    _if_called(builder, "gate")
     return builder.add_conditional_edges("gate", partial(_to_tools, world), _ends(world))
 
 
@@ -92,33 +91,29 @@ def _sends(world: World) -> StateGraph[Any]:
         newest = next(m for m in reversed(state["messages"]) if last_calls([m]))
         return [Send("tools", [call]) for call in newest.tool_calls]
 
-    builder = _builder(world).add_node("gate", _gate_of(world)).add_edge(START, "agent")
-    builder.add_conditional_edges(
-        "agent", lambda s: "gate" if last_calls(s["messages"]) else "__end__", ["gate", "__end__"]
-    )
+    builder = _builder(world).add_node("gate", _gate_of(world))
+    _if_called(builder, "gate")
     return builder.add_conditional_edges("gate", each, ["tools"])
 
 
 def _summary(world: World) -> StateGraph[Any]:
     """It is asked in every turn, also behind an answer."""
-    builder = _builder(world).add_node("gate", _gate_of(world, "plan")).add_edge(START, "agent")
-    builder.add_edge("agent", "gate")
+    builder = _builder(world).add_node("gate", _gate_of(world, "plan")).add_edge("agent", "gate")
     return builder.add_conditional_edges("gate", partial(_to_tools, world), _ends(world))
 
 
 def _beside(world: World) -> StateGraph[Any]:
-    builder = _builder(world).add_node("gate", _gate_of(world)).add_edge(START, "agent")
-    ways = lambda s: ["gate", "tools"] if last_calls(s["messages"]) else ["__end__"]
-    return builder.add_conditional_edges("agent", ways, ["gate", "tools", "__end__"])
+    builder = _builder(world).add_node("gate", _gate_of(world))
+    _if_called(builder, "gate", "tools")
+    return builder
 
 
 def _two_beside(world: World) -> StateGraph[Any]:
     """Two judges beside each other; the tools come behind both."""
-    builder = _builder(world).add_edge(START, "agent")
+    builder = _builder(world)
     builder.add_node("gate", _gate_of(world, "verdict")).add_node("other", _gate_of(world, "plan"))
     builder.add_node("join", lambda _: {}).add_edge(["gate", "other"], "join")
-    ways = lambda s: ["gate", "other"] if last_calls(s["messages"]) else ["__end__"]
-    builder.add_conditional_edges("agent", ways, ["gate", "other", "__end__"])
+    _if_called(builder, "gate", "other")
     return builder.add_conditional_edges("join", partial(_to_tools, world), _ends(world))
 
 
@@ -135,13 +130,8 @@ def _hub(world: World) -> StateGraph[Any]:
         update = made.update if isinstance(made, Command) else made or {}
         return Command(update=update, goto=goto)
 
-    builder = StateGraph(State)
-    builder.add_node("agent", _agent(world.main()))
-    builder.add_node("tools", ToolNode(world.tools()))
-    if world.approval == "node":
-        builder.add_node("approval", _approval, destinations=("agent", "tools"))
-    builder.add_node("hub", hub, destinations=("agent", *_ends(world))).add_edge(START, "hub")
-    return builder.add_edge("agent", "hub").add_edge("tools", "hub")
+    builder = _builder(world, start="hub", behind="hub").add_edge("agent", "hub")
+    return builder.add_node("hub", hub, destinations=("agent", *_ends(world)))
 
 
 def _executor(world: World) -> StateGraph[Any]:
@@ -157,17 +147,15 @@ def _executor(world: World) -> StateGraph[Any]:
 
     builder = StateGraph(State).add_node("agent", _agent(world.main())).add_edge(START, "agent")
     builder.add_node("gate", executor).add_edge("gate", "agent")
-    ways = lambda s: "gate" if last_calls(s["messages"]) else "__end__"
-    return builder.add_conditional_edges("agent", ways, ["gate", "__end__"])
+    _if_called(builder, "gate")
+    return builder
 
 
 def _planner(world: World) -> StateGraph[Any]:
     """Two nodes, each with a model of its own, between the model and its tools."""
-    builder = _builder(world).add_edge(START, "agent")
-    builder.add_node("planner", _gate_of(world, "plan")).add_node("writer", _gate_of(world))
-    ways = lambda s: "planner" if last_calls(s["messages"]) else "__end__"
-    builder.add_conditional_edges("agent", ways, ["planner", "__end__"])
-    builder.add_edge("planner", "writer")
+    builder = _builder(world).add_node("planner", _gate_of(world, "plan"))
+    builder.add_node("writer", _gate_of(world)).add_edge("planner", "writer")
+    _if_called(builder, "planner")
     return builder.add_conditional_edges("writer", partial(_to_tools, world), _ends(world))
 
 
@@ -180,9 +168,8 @@ def _two_models(world: World) -> StateGraph[Any]:
             first.invoke([HumanMessage("Make a plan.")])
         return returned(world, state, ask(world, judge, state["messages"]))
 
-    builder = _builder(world).add_node("gate", gate).add_edge(START, "agent")
-    ways = lambda s: "gate" if last_calls(s["messages"]) else "__end__"
-    builder.add_conditional_edges("agent", ways, ["gate", "__end__"])
+    builder = _builder(world).add_node("gate", gate)
+    _if_called(builder, "gate")
     return builder.add_conditional_edges("gate", partial(_to_tools, world), _ends(world))
 
 
@@ -234,8 +221,8 @@ def _asking_tool(world: World) -> StateGraph[Any]:
     pay, _ = world.tools()
     builder = StateGraph(State).add_node("agent", _agent(world.main())).add_edge(START, "agent")
     builder.add_node("tools", ToolNode([pay, look])).add_edge("tools", "agent")
-    ways = lambda s: "tools" if last_calls(s["messages"]) else "__end__"
-    return builder.add_conditional_edges("agent", ways, ["tools", "__end__"])
+    _if_called(builder, "tools")
+    return builder
 
 
 def _inside(world: World, build: Callable[[World], Any]) -> StateGraph[Any]:

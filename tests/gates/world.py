@@ -7,13 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    HumanMessage,
-    RemoveMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.types import Command, interrupt
 
@@ -117,7 +111,7 @@ class OwnError(Exception):
 
 @dataclass
 class World:
-    """One thread: what its tools did, what its models read, what its humans were asked.
+    """One thread: what its tools did and what its models read.
 
     Attributes:
         refusal: What the judge refuses.
@@ -137,7 +131,6 @@ class World:
     returns: str = "verdict"
     done: list[tuple[str, str]] = field(default_factory=list)
     read: list[tuple[str, int, list[BaseMessage]]] = field(default_factory=list)
-    asked: list[Any] = field(default_factory=list)
     requests: int = 0
 
     def model(
@@ -214,6 +207,14 @@ class World:
             return f"looked {amount}"
 
         return [tool_of(pay), tool_of(look)]
+
+
+def answer_to(pause: Any, text: str) -> Any:
+    """The answer "yes" or "no" to a tool, or as a middleware wants it."""
+    if not isinstance(pause.value, dict):
+        return text
+    kind = {"type": "approve" if text == "yes" else "reject"}
+    return {"decisions": [kind for _ in pause.value["action_requests"]]}
 
 
 def last_calls(messages: Sequence[BaseMessage]) -> list[Any]:
@@ -354,14 +355,12 @@ RETURNS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def returned(world: World, state: dict[str, Any], verdict: str, key: str = "verdict") -> Any:
-    """What the gate returns; `key`: where its verdict is stored, if it is."""
+    """What the gate returns; `key`: where its verdict is stored."""
     if world.returns.startswith("append"):
         is_ai = world.returns == "append ai"
         state["messages"].append(AIMessage("checked") if is_ai else HumanMessage("checked"))
-        return {**state, key: verdict} if key else {"messages": state["messages"]}
+        return {**state, key: verdict}
     made = RETURNS[world.returns](state)
-    if not key:
-        return made
     match made:
         case dict():
             return {**made, key: verdict}
@@ -377,6 +376,5 @@ def ask(world: World, judge: Any, messages: list[BaseMessage]) -> str:
     verdict = MANNERS[world.manner](judge, messages)
     calls_of = LOOKS.get(world.approval)
     if calls_of is not None and calls_of(messages):
-        world.asked.append("gate")
         verdict = "safe" if interrupt("May it?") == "yes" else "unsafe"
     return verdict

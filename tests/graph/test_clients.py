@@ -10,19 +10,9 @@ from collections import Counter
 from itertools import chain, product
 from typing import Any
 
-from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langgraph_swarm import create_swarm
 
-from kit import BARE, Agent, StrictModel, calls, patched, refuses, streamed
-
-
-def swarm(model: Any, tools: Any, saver: Any) -> Any:
-    """An agent that is a node."""
-    alice = create_agent(model, tools, name="alice")
-    bob = create_agent(StrictModel(), [], name="bob")
-    return create_swarm([alice, bob], default_active_agent="alice").compile(checkpointer=saver)
-
+from kit import BARE, Agent, calls, patched, refuses, streamed, swarm
 
 GRAPHS = {"create_agent": BARE["create_agent"], "hand_built": BARE["hand_built"], "swarm": swarm}
 

@@ -21,7 +21,6 @@ from typing import Annotated, Any, Literal
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
-    AgentMiddleware,
     HumanInTheLoopMiddleware,
     ModelCallLimitMiddleware,
     PIIMiddleware,
@@ -30,7 +29,7 @@ from langchain.agents.middleware import (
 )
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.runnables import RunnableConfig
 from langgraph.cache.memory import InMemoryCache
 from langgraph.channels import DeltaChannel
 from langgraph.channels.binop import BinaryOperatorAggregate
@@ -45,7 +44,7 @@ from langgraph.types import CachePolicy, Command, RetryPolicy, Send, interrupt
 from packaging.version import Version
 from typing_extensions import TypedDict
 
-from kit import BARE, Agent, RunNames, above, calls
+from kit import BARE, Agent, above, calls
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph import graphs, storage
 from langgraph_patch._langgraph.nodes import Nodes
@@ -171,27 +170,6 @@ def test_what_is_kept_is_kept_once(monkeypatch):
     assert kept == {}
 
 
-def test_what_is_kept_for_all_attempts_of_a_task():
-    """What was pushed in the first one is not."""
-    found: list[Any] = []
-
-    def node(state: Any, config: RunnableConfig) -> None:
-        run = Run(config)
-        found.append((dict(run.kept), run.written))
-        run.kept["seen"] = len(found)
-        push_message(AIMessage("a", id="pushed"))
-        if len(found) == 1:
-            raise ConnectionError
-
-    policy = RetryPolicy(max_attempts=2, initial_interval=0, jitter=False)
-    builder = StateGraph(MessagesState).add_node("node", node, retry_policy=policy)
-    graph = builder.add_edge(START, "node").compile()
-    for _ in range(2):
-        found.clear()
-        graph.invoke(QUESTION)
-        assert found == [({}, []), ({"seen": 1}, [])]
-
-
 def test_what_a_task_writes_first():
     """It comes before what was pushed, in the place of what was written so before."""
 
@@ -300,10 +278,10 @@ def build(*nodes: Any, schema: Any = State) -> Any:
     return above(*nodes, state=schema)
 
 
-def ran(builder: Any, saver: Any = None, **options: Any) -> InMemorySaver:
+def ran(builder: Any) -> InMemorySaver:
     """The checkpointer of a graph that has run once."""
-    saver = saver or InMemorySaver()
-    builder.compile(checkpointer=saver).invoke(QUESTION, THREAD, **options)
+    saver = InMemorySaver()
+    builder.compile(checkpointer=saver).invoke(QUESTION, THREAD)
     return saver
 
 
@@ -319,12 +297,6 @@ def checkpoints(saver: InMemorySaver) -> list[Any]:
 def namespaces(saver: InMemorySaver) -> set[str]:
     """The namespaces of the thread."""
     return {saved.config["configurable"]["checkpoint_ns"] for saved in checkpoints(saver)}
-
-
-def pending(saver: InMemorySaver, namespace: str = "") -> list[Any]:
-    """The pending writes of the newest checkpoint of a graph."""
-    place: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": namespace}}
-    return list(saver.get_tuple(place).pending_writes or ())
 
 
 def test_namespaces_that_last_longer_than_a_task():
@@ -423,7 +395,11 @@ async def test_is_node_timeout():
     with pytest.raises(Exception, match=r"(?i)time") as raised:
         await builder.compile(checkpointer=saver).ainvoke({"messages": []}, THREAD)
     assert storage.is_node_timeout(raised.value)
-    [error] = [value for _, channel, value in pending(saver) if channel == "__error__"]
+    [error] = [
+        value
+        for _, channel, value in checkpoints(saver)[0].pending_writes
+        if channel == "__error__"
+    ]
     assert storage.is_node_timeout(error)
     assert not storage.is_node_timeout(TimeoutError("the tool's own"))
 
@@ -512,37 +488,6 @@ def test_copy_builder():
     assert {"nodes", "edges", "branches", "channels", "schemas", "waiting_edges"} <= set(containers)
 
 
-def extended(left: list[Any], right: list[Any]) -> list[Any]:
-    """A reducer that changes the stored list."""
-    left.extend(right)
-    return left
-
-
-class Kept(State):
-    """A state with each kind of channel for a history."""
-
-    added: Annotated[list[Any], extended]
-    delta: Annotated[list[Any], DeltaChannel(lambda left, several: sum(several, left))]
-    last: list[Any]
-
-
-@pytest.mark.parametrize("key", ["messages", "added", "delta", "last"])
-def test_a_router_that_reads_the_state_itself(key: str):
-    """LangGraph reads nothing for it; it has what the node wrote, which is stored once."""
-    read: list[Any] = []
-
-    def router(state: Any, config: RunnableConfig) -> str:
-        read.append((state, [m.id for m in Run(config).value_after(key)]))
-        return END
-
-    builder = StateGraph(Kept).add_node("node1", lambda _: {key: [HumanMessage("b", id="b")]})
-    graphs.Graph(builder).add_router("node1", RunnableLambda(router), [END])
-    graph = builder.add_edge(START, "node1").compile()
-    ids = ["b"] if key == "last" else ["a", "b"]
-    assert [m.id for m in graph.invoke({key: [HumanMessage("a", id="a")]})[key]] == ids
-    assert read == [({}, ids)]
-
-
 def test_compiled_like():
     """A graph keeps what it was compiled with and what was set on it since."""
     options = {
@@ -568,41 +513,7 @@ def test_compiled_like():
     }
 
 
-def test_run_start_untraced():
-    """Conditional edges from START run without events, and everything else is as before."""
-    seen, drawn, routed = [], [], []
-    for change in (None, graphs.run_start_untraced):
-        builder = StateGraph(State).add_node("node1", nothing).add_node("node2", nothing)
-        builder.add_conditional_edges(
-            START, lambda _: routed.append(1) or "node2", ["node1", "node2"]
-        )
-        graph = builder.compile(checkpointer=InMemorySaver())
-        if change is not None:
-            change(graph)
-        drawn.append(graph.get_graph().draw_mermaid())
-        handler = RunNames()
-        graph.invoke(QUESTION, {**THREAD, "callbacks": [handler]})
-        seen.append(handler.names)
-    assert START in seen[0]
-    assert [name for name in seen[0] if name != START] == seen[1]
-    assert drawn[0] == drawn[1]
-    assert len(routed) == 2
-
-
 # --- prebuilt agents and tool nodes ------------------------------------------------------------
-
-
-class Around(AgentMiddleware[Any, Any, Any]):
-    """A middleware with a node before the agent, and one before and one after the model."""
-
-    def before_agent(self, state: Any, runtime: Any) -> None:
-        """Do nothing."""
-
-    def before_model(self, state: Any, runtime: Any) -> None:
-        """Do nothing."""
-
-    def after_model(self, state: Any, runtime: Any) -> None:
-        """Do nothing."""
 
 
 def test_sent_call():

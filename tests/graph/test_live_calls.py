@@ -12,14 +12,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    BaseMessage,
-    HumanMessage,
-    RemoveMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import push_message
@@ -27,10 +20,11 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel
 
-from kit import StrictModel, calls, lines, tool_of
+from kit import StrictModel, above, calls, lines, loop, model_node, send_each, streamed, tool_of
 from langgraph_patch import with_patching
 from langgraph_patch.history.patch import patch_messages
 from langgraph_patch.repairing.writing import NodeOutput
+from support.histories import invalid_of
 from support.refused import RefusedError, RefusingModel
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
@@ -106,6 +100,16 @@ def judged(judge: Any, look: Any, returned: Any) -> Any:
     return gate
 
 
+def noted(judge: Any, _: Any, returned: Any) -> Any:
+    """A gate that asks nobody but a model."""
+
+    def gate(state: Any) -> dict[str, Any]:
+        verdict = judge.invoke([*state["messages"], HumanMessage("note it")]).text
+        return {"verdict": verdict, **returned(state["messages"])}
+
+    return gate
+
+
 RETURNED: dict[str, Any] = {
     "nothing": lambda _: {},
     "all": lambda history: {"messages": history},
@@ -132,27 +136,33 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 LOOKS = [last_call, by_attribute, by_type, by_search]
-CASES = [
-    (each, LOOKS[(a + b) % 4], [*RETURNED][a], OPTIONS[b])
+CASES: list[tuple[Any, ...]] = [
+    (judged, each, LOOKS[(a + b) % 4], [*RETURNED][a], OPTIONS[b])
     for n, each in enumerate(REFUSALS)
     for a, b in product(range(4), range(4))
     if (a + b) % 4 == n
 ]
 """What is returned with each option, and the others in turn."""
+CASES += [
+    (noted, refusal, None, returned, OPTIONS[(a + b) % 4])
+    for (a, refusal), (b, returned) in product(enumerate(REFUSALS), enumerate(RETURNED))
+]
+RETURNED["a note of a model"] = lambda _: {"messages": [AIMessage("checked")]}
+CASES.append((judged, "the open call", by_attribute, "a note of a model", {}))
 
 
-@pytest.mark.parametrize(("refusal", "look", "returned", "options"), CASES)
+@pytest.mark.parametrize(("make", "refusal", "look", "returned", "options"), CASES)
 def test_a_judge_that_is_refused_ends_no_call(
-    refusal: str, look: Any, returned: str, options: dict[str, Any]
+    make: Any, refusal: str, look: Any, returned: str, options: dict[str, Any]
 ):
-    """The human is asked, the approved call runs once, and its result is read.
+    """A human is asked if the node asks one, the call runs once, and its result is read.
 
-    A judge that accepts no open call ends there, as in the bare graph: its node asks a human about
-    what it finds, and must not find a placeholder.
+    A judge that accepts no open call ends there, as in the bare graph: its node may ask a human
+    about what it finds, and must not find a placeholder; or it says nothing behind the call.
     """
     judge = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("safe")] * 9)
     model = StrictModel(script=[calls(("pays", {"amount": 5}))])
-    gate = judged(judge, look, RETURNED[returned])
+    gate = make(judge, look, RETURNED[returned])
     graph = with_gate(gate, model).compile(checkpointer=InMemorySaver())
     graph = with_patching(graph, **options)
     history = [*OLD, HumanMessage("pay 5", id="p")]
@@ -162,39 +172,11 @@ def test_a_judge_that_is_refused_ends_no_call(
         assert graph.get_state(THREAD).next == ("gate",)
         assert graph.get_state(THREAD).values["messages"][-1].tool_calls
         return
-    graph.invoke({"messages": history}, THREAD)
-    assert [each.value for each in graph.get_state(THREAD).interrupts] == ["pay?"]
-    assert not [m for m in graph.get_state(THREAD).values["messages"] if m.type == "tool"]
-    state = graph.invoke(Command(resume="yes"), THREAD)
-    assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
-    assert state["messages"][-1].text == "done"
-
-
-@pytest.mark.parametrize(
-    ("refusal", "options", "returned"),
-    [(r, OPTIONS[(a + b) % 4], w) for a, r in enumerate(REFUSALS) for b, w in enumerate(RETURNED)],
-)
-def test_a_note_about_a_live_call_ends_it_not(refusal: str, options: Any, returned: str):
-    """A node that asks nobody but a model goes on, and the call runs once.
-
-    If the model accepts no open call, the node ends with the refusal, as in the bare graph: it says
-    nothing behind the call, so the call is alive.
-    """
-    notes = RefusingModel(rule=REFUSALS[refusal], script=[AIMessage("noted")] * 9)
-    model = StrictModel(script=[calls(("pays", {"amount": 5}))])
-
-    def gate(state: Any) -> Any:
-        verdict = notes.invoke([*state["messages"], HumanMessage("note it")]).text
-        return {"verdict": verdict, **RETURNED[returned](state["messages"])}
-
-    graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()), **options)
-    history = {"messages": [*OLD, HumanMessage("pay 5", id="p")]}
-    if refusal == "the open call":
-        with pytest.raises(RefusedError, match="tool_use"):
-            graph.invoke(history, THREAD)
-        assert graph.get_state(THREAD).values["messages"][-1].tool_calls
-        return
-    state = graph.invoke(history, THREAD)
+    state = graph.invoke({"messages": history}, THREAD)
+    if make is judged:
+        assert [each.value for each in graph.get_state(THREAD).interrupts] == ["pay?"]
+        assert not [m for m in graph.get_state(THREAD).values["messages"] if m.type == "tool"]
+        state = graph.invoke(Command(resume="yes"), THREAD)
     assert [m.text for m in state["messages"] if m.type == "tool"] == [READ]
     assert state["messages"][-1].text == "done"
 
@@ -240,8 +222,7 @@ def test_a_call_is_over_only_if_something_is_said_behind_it(way: str):
     """
     judge = RefusingModel(rule=strict, script=[AIMessage("safe", id="s")])
     of_judge = {**SAYS, **SAYS_NOT}[way]
-    inner = StateGraph(State).add_node("judge", lambda s: of_judge(judge.invoke(s["messages"])))
-    inner.add_edge(START, "judge")
+    inner = above(lambda state: of_judge(judge.invoke(state["messages"])), state=State)
     builder = StateGraph(State).add_node("team", inner.compile()).add_node("next", lambda _: {})
     builder.add_edge(START, "team")
     graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
@@ -277,9 +258,7 @@ def test_a_node_that_judges_and_pays_itself(*, asynchronous: bool):
         }
 
     model = StrictModel(script=[calls(("pay", {"amount": 5}))])
-    builder = StateGraph(MessagesState).add_node("act", executor).add_edge(START, "llm")
-    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
-    graph = with_patching(builder.add_edge("llm", "act").compile(checkpointer=InMemorySaver()))
+    graph = with_patching(above(model_node(model), executor).compile(InMemorySaver()))
     history = {"messages": [HumanMessage("pay 5")]}
     with pytest.raises(RefusedError, match="tool_use"):
         asyncio.run(graph.ainvoke(history, THREAD)) if asynchronous else graph.invoke(
@@ -288,50 +267,38 @@ def test_a_node_that_judges_and_pays_itself(*, asynchronous: bool):
     assert paid == []
 
 
-def test_a_judge_that_is_not_asked_has_not_judged():
-    """A gate that skips its judge where it finds no call must not find a placeholder."""
+def skipping(judge: Any, messages: list[BaseMessage]) -> str:
+    """Ask no judge where there is no call."""
+    if not getattr(messages[-1], "tool_calls", None):
+        return "nothing to judge"
+    return str(judge.invoke(messages).text)
+
+
+def asserting(judge: Any, messages: list[BaseMessage]) -> str:
+    """Fail where a result is found."""
+    verdict = judge.invoke([*messages, HumanMessage("safe?")]).text
+    assert messages[-1].type == "ai", "a tool has run already"
+    return str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"), [(skipping, "said nothing behind"), (asserting, "a tool has run already")]
+)
+def test_a_gate_that_finds_its_calls_closed(ask: Any, said: str):
+    """What it then skips or raises is no judgement and no error of the user: it is the refusal."""
     judge = RefusingModel(rule=strict, script=[AIMessage("safe")])
     model = StrictModel(script=[calls(("pays", {"amount": 5}))])
-
-    def gate(state: Any) -> Any:
-        if not getattr(state["messages"][-1], "tool_calls", None):
-            return {"verdict": "nothing to judge"}
-        return {"verdict": judge.invoke(state["messages"]).text}
-
+    gate = lambda state: {"verdict": ask(judge, state["messages"])}
     graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()))
     with pytest.raises(RefusedError, match="tool_use") as caught:
         graph.invoke({"messages": [HumanMessage("pay 5")]}, THREAD)
-    assert any("said nothing behind" in each for each in caught.value.__notes__)
-    assert lines(graph.get_state(THREAD).values["messages"])[1:] == ["ai c1: "]
-
-
-def test_an_error_behind_closed_calls_is_the_refusal():
-    """A gate that finds a result where it expects none fails: that is not the user's error."""
-    judge = RefusingModel(rule=strict, script=[AIMessage("safe")])
-    model = StrictModel(script=[calls(("pays", {"amount": 5}))])
-
-    def gate(state: Any) -> Any:
-        verdict = judge.invoke([*state["messages"], HumanMessage("safe?")]).text
-        assert state["messages"][-1].type == "ai", "a tool has run already"
-        return {"verdict": verdict}
-
-    graph = with_patching(with_gate(gate, model).compile(checkpointer=InMemorySaver()))
-    with pytest.raises(RefusedError, match="tool_use") as caught:
-        graph.invoke({"messages": [HumanMessage("pay 5")]}, THREAD)
-    assert any("a tool has run already" in each for each in caught.value.__notes__)
+    assert any(said in each for each in caught.value.__notes__)
     assert lines(graph.get_state(THREAD).values["messages"])[1:] == ["ai c1: "]
 
 
 def test_an_error_behind_an_unusable_message_leaves_the_turn_as_it_is():
     """The bare node has answered with that message: a second run must not make an error of it."""
-    cut = {
-        "name": "pays",
-        "args": '{"amount',
-        "id": "c1",
-        "error": None,
-        "type": "invalid_tool_call",
-    }
-    unusable = AIMessage("", invalid_tool_calls=[cut])  # type: ignore[list-item]
+    unusable = AIMessage("", invalid_tool_calls=[invalid_of('{"amount', name="pays")])
     model = StrictModel(script=[unusable, AIMessage("fine")])
 
     def llm(state: Any) -> Any:
@@ -339,8 +306,7 @@ def test_an_error_behind_an_unusable_message_leaves_the_turn_as_it_is():
             raise IndexError
         return {"messages": [model.invoke(state["messages"])]}
 
-    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
-    state = with_patching(builder.compile()).invoke({"messages": [HumanMessage("pay")]})
+    state = with_patching(above(llm)).compile().invoke({"messages": [HumanMessage("pay")]})
     assert [m.type for m in state["messages"]] == ["human", "ai"]
 
 
@@ -353,8 +319,7 @@ def test_a_node_that_appends_to_its_list(*, is_refused: bool):
         state["messages"].append(model.invoke(state["messages"]))
         return state
 
-    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    graph = with_patching(above(llm).compile(InMemorySaver()))
     state = graph.invoke({"messages": [*OLD, HumanMessage("well?", id="w")]}, THREAD)
     assert [m.text for m in state["messages"][1:]] == (
         ["rain?", "[no text]", "well?", "rain"] if is_refused else ["rain?", "", "well?", "rain"]
@@ -363,16 +328,13 @@ def test_a_node_that_appends_to_its_list(*, is_refused: bool):
 
 def test_a_node_that_appends_a_cut_message_asks_again():
     """What it adds is compared with its list as it was before."""
-    cut = {"name": "pays", "args": '{"amount": ', "id": "c1", "index": 0}
-    script = [[AIMessageChunk(content="", id="a1", tool_call_chunks=[cut])], "rain"]
-    model = StrictModel(script=script)
+    model = StrictModel(script=[streamed(("pays", '{"amount": ')), "rain"])
 
     def llm(state: Any) -> Any:
         state["messages"].append(model.invoke(state["messages"]))
         return state
 
-    builder = StateGraph(MessagesState).add_node("llm", llm).add_edge(START, "llm")
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    graph = with_patching(above(llm).compile(InMemorySaver()))
     state = graph.invoke({"messages": [HumanMessage("well?", id="w")]}, THREAD)
     assert [m.type for m in state["messages"]] == ["human", "ai", "tool", "ai"]
     assert state["messages"][-1].text == "rain"
@@ -391,19 +353,13 @@ def test_recording_that_is_switched_on_while_a_call_waits():
         paid.append(amount)
         return "looked"
 
-    def graph(model: Any, saver: Any) -> Any:
-        sends = lambda state: [Send("tools", [c]) for c in state["messages"][-1].tool_calls] or END
-        builder = StateGraph(MessagesState).add_node("tools", ToolNode([asks, looks]))
-        builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
-        builder.add_edge(START, "llm").add_conditional_edges("llm", sends, ["tools", END])
-        builder.add_conditional_edges("tools", lambda _: "llm", ["llm"])
-        return builder.compile(checkpointer=saver)
-
-    saver = InMemorySaver()
     model = StrictModel(script=[calls(("looks", {"amount": 1}), ("asks", {"amount": 2}))])
-    graph(model, saver).invoke({"messages": [HumanMessage("go")]}, THREAD)
-    recorded = with_patching(graph(model, saver), record=True)
-    state = recorded.invoke(Command(resume="yes"), THREAD)
+    builder = loop(model, [asks, looks], router=send_each)
+    builder.edges.discard(("tools", "agent"))
+    builder.add_conditional_edges("tools", lambda _: "agent", ["agent"])
+    graph = builder.compile(InMemorySaver())
+    graph.invoke({"messages": [HumanMessage("go")]}, THREAD)
+    state = with_patching(graph, record=True).invoke(Command(resume="yes"), THREAD)
     assert (paid, len(model.seen)) == ([1], 2)
     assert [m.text for m in state["messages"][2:]] == ["looked", "yes 2", "done"]
 

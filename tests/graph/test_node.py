@@ -37,13 +37,7 @@ from kit import (
     patched,
     refuses,
 )
-from langgraph_patch import (
-    PatchNode,
-    patch_model,
-    patch_node,
-    validate_messages,
-    with_patching,
-)
+from langgraph_patch import PatchNode, patch_model, patch_node, validate_messages, with_patching
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from langgraph_patch.graph.node import PatchedNode
@@ -214,7 +208,7 @@ async def test_events_and_traces_show_messages(name: str, place: str):
     assert validate_messages(it.history) == []
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FrozenState:
     """A state that is a frozen dataclass."""
 
@@ -225,22 +219,18 @@ class FrozenState:
 def test_what_a_node_pushed_stays_beside_a_repair(name: str):
     """`push_message` in the model node: stored, and shown as in the bare graph."""
 
-    def pushing(_: Any, __: Any, saver: Any) -> Any:
-        def node(state: Any) -> Any:
-            refuses(state["messages"])
-            push_message(AIMessage("one moment", id="p1"))
-            return {"messages": [FINE]}
+    def pushing(state: Any) -> Any:
+        refuses(state["messages"])
+        push_message(AIMessage("one moment", id="p1"))
+        return {"messages": [FINE]}
 
-        builder = StateGraph(REDUCERS[name]).add_node("model", node).add_edge(START, "model")
-        return builder.compile(checkpointer=saver)
-
-    it = Agent(pushing)
+    it = Agent(lambda _, __, saver: above(pushing, state=REDUCERS[name]).compile(saver))
     it.graph.update_state(it.config, {"messages": DAMAGED}, as_node=START)
-    it = patched(it, model_node="model", recover=False)
+    it = patched(it, model_node="node1", recover=False)
     chunks = it.stream(None)
     assert lines(it.history) == [*REPAIRED, "ai: one moment", "ai: fine"]
     parts = [{"messages": [*RESULTS, "ai: one moment"]}, {"messages": ["ai: fine"]}]
-    assert [shown(chunk) for chunk in chunks] == [{"model": parts}]
+    assert [shown(chunk) for chunk in chunks] == [{"node1": parts}]
 
 
 def test_a_node_that_is_a_sequence():

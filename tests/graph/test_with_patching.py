@@ -262,7 +262,7 @@ def test_something_that_is_no_graph_to_patch(graph: Any, message: str):
 
 def test_a_graph_that_is_made_for_each_request(caplog: pytest.LogCaptureFixture):
     """Its INFO line comes once, if it is shown at all, also from several threads."""
-    builder = StateGraph(State).add_node("of_each", lambda _: None).add_edge(START, "of_each")
+    builder = plain("of_each", state=State)
     with_patching(builder)
     caplog.set_level("INFO", logger="langgraph_patch")
     with ThreadPoolExecutor() as pool:
@@ -297,9 +297,8 @@ def test_a_graph_that_is_patched_already(made: Callable[..., Any]):
 @pytest.mark.parametrize("made", [patch_node.with_config(tags=["a"]), patch_node.with_retry()])
 def test_a_patch_node_with_a_config(made: Any):
     """It is the node, in whatever the application wraps it."""
-    builder = StateGraph(MessagesState).add_node("patch", made).add_edge(START, "patch")
     history = [calls(("mail", {})), HumanMessage("hm")]
-    state = builder.compile().invoke({"messages": history})
+    state = above(made).compile().invoke({"messages": history})
     assert [m.type for m in state["messages"]] == ["ai", "tool", "human"]
 
 

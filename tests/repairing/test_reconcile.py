@@ -67,9 +67,9 @@ def test_it_is_not_asked_about_calls_that_are_about_to_run():
     assert [call.message.id for call in asked] == ["a1"]
 
 
-def settled(cause: Any, lookup: Any, message_id: str = "a1") -> Any:
+def settled(cause: Any, lookup: Any) -> Any:
     """What a lookup settles of a call with this cause."""
-    message = AIMessage("", id=message_id)
+    message = AIMessage("", id="a1")
     call = DanglingCall("c2", "wire", {"amount": 3}, cause, None, message, 0)
     return run_sync(reconcile_calls([(KEY, call)], {"wire": lookup}))
 

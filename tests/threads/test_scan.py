@@ -59,6 +59,16 @@ def test_what_is_invalid_is_refused_at_once(saver):
         assert "Zx9secret" not in str(raised.value)
 
 
+# --- what is searched ------------------------------------------------------------------------
+
+
+def test_a_placeholder_for_which_a_search_may_find_something(saver):
+    """Such a thread is damaged, though each of its calls has a result."""
+    stored("abandoned", saver=saver)
+    assert repair_thread(saver, thread(), min_age=0, recover=False).outcome == "repaired"
+    assert [report.status for report in scan_threads(saver)] == ["damaged"]
+
+
 # --- what cannot be read -----------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from kit import calls
 from langgraph_patch import idempotency_key
 from langgraph_patch.errors import GraphError, OptionError
 
+THREAD: Any = {"configurable": {"thread_id": "1"}}
 GO: Any = {"messages": [HumanMessage("go", id="h1")]}
 
 
@@ -61,11 +62,6 @@ def call(name: str, first: int = 1, **fields: Any) -> AIMessage:
     return calls((name, {}), first=first, **{"id": "a1", **fields})
 
 
-def thread(name: str = "1") -> Any:
-    """The config of a thread."""
-    return {"configurable": {"thread_id": name}}
-
-
 def test_two_histories_with_one_call_have_two_keys():
     """The node tells the calls apart."""
     tools, builder = Tools(), StateGraph(State)
@@ -74,7 +70,7 @@ def test_two_histories_with_one_call_have_two_keys():
     for key in written:
         builder.add_node(f"tools of {key}", ToolNode(tools.all(), messages_key=key))
         builder.add_edge("agent", f"tools of {key}")
-    builder.compile(checkpointer=InMemorySaver()).invoke(GO, thread())
+    builder.compile(checkpointer=InMemorySaver()).invoke(GO, THREAD)
     assert len(set(tools.keys)) == len(tools.keys) == 2
 
 

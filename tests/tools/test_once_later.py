@@ -7,7 +7,6 @@ import itertools
 import time
 import uuid
 from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 
-from kit import BARE, StrictModel, above, calling, calls, loop, model_node, results_in
+from kit import BARE, StrictModel, above, calling, calls, loop, model_node
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
@@ -97,22 +96,17 @@ def test_polls_leave_nothing(kind):
 
 def test_texts_that_are_answers():
     """After one error the failed call is told to the model, and the chat goes on."""
-    bank = Bank(asks=False)
-    model = StrictModel(script=[calls(("pay", {"amount": 5})), AIMessage("It failed.")])
-    builder = loop(model, ToolNode([bank.tool], handle_tool_errors=False))
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()), once=["pay"])
-    talk = SimpleNamespace(graph=graph, error=None)
-    run = lambda value: Talk.run(_as_talk(talk), value)
-    bank.fails = True
-    assert run({"messages": [HumanMessage("pay")]}) == "RuntimeError"
+
+    def build(model, tools, saver, **options):
+        builder = loop(model, ToolNode(tools, handle_tool_errors=False))
+        return with_patching(builder.compile(checkpointer=saver), **options)
+
+    talk = Talk(build, bank=Bank(asks=False))
+    talk.bank.fails = True
+    assert talk.say("pay") == "RuntimeError"
     texts = [Command(resume=text) for text in ("hello?", "are you there?")]
-    assert [run(text) for text in (None, texts[0], texts[1])] == [REFUSED, None, None]
-    assert (bank.paid, results_in(model.seen[-1])["c1"]) == ([5], FAILED_TEXT)
-
-
-def _as_talk(talk: Any) -> Any:
-    talk.asynchronous = False
-    return talk
+    assert [talk.run(each) for each in (None, *texts)] == [REFUSED, None, None]
+    assert (talk.bank.paid, talk.read) == ([5], FAILED_TEXT)
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])

@@ -19,30 +19,13 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from kit import (
-    BARE,
-    KINDS,
-    Counting,
-    StrictModel,
-    above,
-    calls,
-    loop,
-    model_node,
-)
+from kit import BARE, KINDS, Counting, StrictModel, above, calls, loop, model_node
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch.errors import GraphError, OptionError, StartedError
 from langgraph_patch.evidence.claims import is_record
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.bank import (
-    PAID,
-    REFUSED,
-    THREAD,
-    Bank,
-    LostError,
-    Talk,
-    twice,
-)
+from support.bank import PAID, REFUSED, THREAD, Bank, LostError, Talk, twice
 
 pytestmark = pytest.mark.needs("delta_as_node", langgraph="1.2")
 
@@ -146,7 +129,6 @@ def test_what_is_missing_is_an_error_before_the_tool(kind):
     assert talk.say("pay") == "GraphError"
     assert "a OwnSaver is not known to keep the first" in str(talk.error)
     build = KINDS[kind]
-    talk.graph = build(StrictModel(script=talk.model.script), [talk.bank.tool], None, once=["pay"])
     talk.graph = build(
         StrictModel(script=[calls(("pay", {"amount": 5}))]), [talk.bank.tool], None, once=["pay"]
     )

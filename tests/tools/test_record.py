@@ -13,16 +13,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.runtime import Runtime
 from langgraph.types import CachePolicy, Command, Send
 
-from kit import (
-    BARE,
-    Agent,
-    Desk,
-    StrictModel,
-    above,
-    calls,
-    loop,
-    model_node,
-)
+from kit import BARE, Agent, Desk, StrictModel, above, calls, loop, model_node
 from langgraph_patch import with_patching
 from langgraph_patch.errors import GraphError
 

@@ -21,7 +21,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
-from gates.world import PICTURE, REFUSALS, open_ids
+from gates.world import PICTURE, REFUSALS, answer_to, open_ids
 from kit import StrictModel, loop
 from langgraph_patch import patch_model, with_patching
 from langgraph_patch.testing.model import RefusedError
@@ -361,7 +361,8 @@ class Graph:
             case "c":
                 asyncio.run(self._cancelled())
             case "y" | "n":
-                answer = {each.id: _answer(each, letter) for each in world.state.interrupts}
+                text = {"y": "yes", "n": "no"}[letter]
+                answer = {each.id: answer_to(each, text) for each in world.state.interrupts}
                 self.graph.invoke(Command(resume=answer), _CONFIG)
             case "g":
                 world.beside = world.replies + 1 if world.state.next else 0
@@ -397,10 +398,3 @@ class Graph:
         run.cancel()
         with suppress(asyncio.CancelledError):
             await run
-
-
-def _answer(pause: Any, letter: str) -> Any:
-    if isinstance(pause.value, dict):
-        kind = {"type": "approve" if letter == "y" else "reject"}
-        return {"decisions": [kind for _ in pause.value["action_requests"]]}
-    return "yes" if letter == "y" else "no"

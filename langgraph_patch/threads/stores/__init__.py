@@ -29,7 +29,6 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
 from langgraph_patch._langgraph.address import Address
-from langgraph_patch._langgraph.unvalidated import without_validation
 from langgraph_patch._text import quoted
 from langgraph_patch.errors import (
     EvidenceError,
@@ -42,7 +41,7 @@ from langgraph_patch.errors import (
 from langgraph_patch.threads.stores import postgres, server, sqlite
 from langgraph_patch.threads.stores.other import Store
 from langgraph_patch.threads.stores.server import LangGraphServer
-from langgraph_patch.threads.stores.tables import PACKAGES, TableStore, class_names, is_unchanged
+from langgraph_patch.threads.stores.tables import PACKAGES, class_names
 
 _KINDS = (
     (("http://", "https://"), server),
@@ -204,15 +203,6 @@ def store_of(saver: BaseCheckpointSaver[Any]) -> Store:
     # Packages of others have such classes too: hence the module.
     names = class_names(saver, PACKAGES)
     return next(store for name, store in _STORES.items() if name in names)
-
-
-def quick_saver(saver: BaseCheckpointSaver[Any]) -> BaseCheckpointSaver[Any] | None:
-    """A checkpointer that loads messages without validation; None for one of another class.
-
-    They are for the fast check of a history alone.
-    """
-    known = isinstance(store_of(saver), TableStore) and is_unchanged(saver)
-    return without_validation(saver) if known else None
 
 
 # --- whose failure an error is -----------------------------------------------------------
