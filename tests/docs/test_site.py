@@ -1,11 +1,14 @@
-"""The pages of the documentation: their code runs, each is found, and they quote the program."""
+"""The pages of the documentation, their pictures and the examples: what they show is what runs."""
 
 import ast
 import re
+import runpy
 import shlex
 import tomllib
+import warnings
 from fnmatch import fnmatchcase
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from langchain_core.messages import AIMessage
@@ -254,3 +257,81 @@ def test_the_badges_are_true():
         f"Python {project['requires-python'].removeprefix('>=')} or later",
         f"LangGraph {oldest} or later",
     ]
+
+
+# --- pictures -----------------------------------------------------------------------------
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    PICTURES = runpy.run_path(str(ROOT / "scripts" / "pictures.py"))["PICTURES"]
+FOLDER = SITE / "pages" / "pictures"
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_a_picture_shows_what_happens(name):
+    """A fresh run draws the same picture: `python scripts/pictures.py` writes it anew."""
+    assert PICTURES[name]() == (FOLDER / f"{name}.svg").read_text("utf-8")
+
+
+def test_each_picture_is_shown_and_loads_nothing():
+    """A page or the README shows it with a text for those who do not see it; no host is asked."""
+    pages = [*(SITE / "pages").rglob("*.md"), ROOT / "README.md"]
+    text = "".join(page.read_text("utf-8") for page in pages)
+    shown = dict(re.findall(r"!\[(.*?)\]\(\S*pictures/([\w-]+)\.svg\)", text))
+    assert set(shown.values()) == {file.stem for file in FOLDER.iterdir()} == set(PICTURES)
+    assert all(len(alternative) > 40 for alternative in shown)
+    for file in FOLDER.iterdir():
+        picture = file.read_text("utf-8")
+        ET.fromstring(picture)  # noqa: S314 - of this project
+        assert (
+            re.findall(r"https?://(?!www\.w3\.org/2000/svg)|url\(h|<script|<image", picture) == []
+        )
+
+
+# --- examples ----------------------------------------------------------------------------------
+
+EXAMPLES = ROOT / "examples"
+CONVERSATION = """\
+[human] Write to Bob and wire him 100.
+[ai]
+[tool] sent to bob
+[tool] Tool call wire_money with id call_2 asked for human input; no answer and no result are \
+recorded.
+[human] Never mind the money.
+[ai] I have read: Never mind the money.
+"""
+INCIDENT = """\
+400: An assistant message with 'tool_calls' must be followed by tool messages
+'1': damaged - recovered 'send_email' 'call_1'; inserted 'wire_money' 'call_2' (awaiting_input)
+'1': repaired - recovered 'send_email' 'call_1'; inserted 'wire_money' 'call_2' (awaiting_input)
+I have read: Are you there?
+"""
+PRINTED = {
+    "agent": CONVERSATION,
+    "incident": INCIDENT,
+    "swarm": CONVERSATION,
+    "tool_node": CONVERSATION,
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_prints_what_it_is_about(name, tmp_path, monkeypatch, capsys):
+    """Its model refuses what a provider refuses; the mail is known, and that a human was asked."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert capsys.readouterr().out.replace("[ai] \n", "[ai]\n") == PRINTED[name]
+
+
+def test_each_example_is_run():
+    """A program that is added is run here, or it is what the others share."""
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*PRINTED, "scripted"}
+
+
+def test_the_page_shows_the_web_service():
+    """The program on the page is the one that `tests/server` runs, and it is short."""
+    program = (EXAMPLES / "web_service" / "app.py").read_text("utf-8")
+    assert f'```python title="app.py"\n{program}```\n' in PAGES["how-to/web-service"].read_text(
+        "utf-8"
+    )
+    assert len(program.splitlines()) < 125

@@ -149,97 +149,52 @@ STARTED = Finding(detail="started")
     ],
 )
 def test_what_a_record_shows(words, finding):
-    """The last claim counts; one that was given back proves nothing, and so does none."""
+    """The last claim counts; one that was given back proves nothing, and so does none.
+
+    Only then another one can be made.
+    """
     saver = InMemorySaver()
     made(saver, *words)
     assert found_by(saver) == finding
     assert found_by(saver, tools=["other"]) is None
     assert found_by(saver, tools=["pay"]) == finding
+    own, is_free = claim(), words in ([], ["paused"])
+    assert (run_sync(record(saver).begin(own)) == own) is is_free
 
 
-def row(saver: Any, task: str, word: str, value: Any) -> None:
-    """Write a row past this package."""
-    saver.put_writes(ROW.config, [(word, value)], task)
+def began(number: int, value: Any = None) -> tuple[str, Any]:
+    """The row of a begin, as another one would write it: its task, and what it says."""
+    task = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{number}"))
+    return task, value or {"run": uuid.uuid4().hex, "what": WHAT}
 
 
-def number(n: int) -> str:
-    """The task id of a begin."""
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{n}"))
+OTHERS = ToolMessage("forged", tool_call_id="c9")
+FORGED: dict[str, tuple[Any, ...]] = {
+    "the result of another call": ([("ended", {"result": OTHERS})], [], STARTED),
+    "a result that is none": ([("ended", {"result": "forged"})], [], STARTED),
+    "a word that is none": ([("paid", {"result": RESULT})], [], STARTED),
+    "a begin that is none": ([], [began(1, {"run": 1})], None),
+    "a begin that is a text": ([], [began(1, "forged")], None),
+    "a thousand begins, none of them given back": ([], [*map(began, range(1, 1001))], None),
+    "a second claim without a first": ([], [began(2)], None),
+}
+"""Claims as they are made, rows past this package, and what a repair reads of them."""
 
 
-def began() -> dict[str, str]:
-    """The begin of a claim."""
-    return {"run": uuid.uuid4().hex, "what": WHAT}
-
-
-def forge_other_result(saver: Any) -> None:
-    """The result of another call."""
-    (own,) = made(saver, None)
-    other = ToolMessage("forged", tool_call_id="c9")
-    run_sync(record(saver).end(claim(run=own.run, word="ended", value={"result": other})))
-
-
-def forge_text(saver: Any) -> None:
-    """A result that is none."""
-    (own,) = made(saver, None)
-    run_sync(record(saver).end(claim(run=own.run, word="ended", value={"result": "forged"})))
-
-
-def forge_word(saver: Any) -> None:
-    """A word that is none."""
-    (own,) = made(saver, None)
-    run_sync(record(saver).end(claim(run=own.run, word="paid", value={"result": RESULT})))
-
-
-def forge_shapes(saver: Any) -> None:
-    """A begin that is none."""
-    row(saver, number(1), "began", {"run": 1})
-
-
-def forge_text_of_begin(saver: Any) -> None:
-    """A begin that is a text."""
-    row(saver, number(1), "began", "forged")
-
-
-def forge_thousand(saver: Any) -> None:
-    """A thousand begins, none of which was given back."""
-    for n in range(1, 1001):
-        row(saver, number(n), "began", began())
-
-
-def forge_gap(saver: Any) -> None:
-    """A second claim without a first."""
-    row(saver, number(2), "began", began())
-
-
-@pytest.mark.parametrize(
-    ("forge", "finding", "raised"),
-    [
-        (forge_other_result, STARTED, "StartedError"),
-        (forge_text, STARTED, "StartedError"),
-        (forge_word, STARTED, "StartedError"),
-        (forge_shapes, None, "EvidenceError"),
-        (forge_text_of_begin, None, "EvidenceError"),
-        (forge_thousand, None, "EvidenceError"),
-        (forge_gap, None, "EvidenceError"),
-    ],
-)
-def test_forged_rows(forge, finding, raised):
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_rows(name: str):
     """They are no result. A repair reads a record without sense as none; no tool runs by it."""
-    saver = Memory()
-    saver.put(ROW.newest.config, checkpoint(saver), {}, {})
-    forge(saver)
+    words, rows, finding = FORGED[name]
+    saver, other = Memory(), InMemorySaver()
+    made(other, "paused")
+    saver.put(ROW.newest.config, other.get_tuple(ROW.config).checkpoint, {}, {})
+    made(saver, *words)
+    for task, value in rows:
+        saver.put_writes(ROW.config, [("began", value)], task)
     assert found_by(saver) == finding
     talk = Talk("create_agent", saver=saver, bank=Bank(asks=False), script=[MESSAGE])
-    assert talk.say("pay") == raised
+    assert talk.say("pay") == ("StartedError" if finding else "EvidenceError")
     assert talk.bank.paid == []
-
-
-def checkpoint(saver: Any) -> Any:
-    """The checkpoint of a record."""
-    other = InMemorySaver()
-    made(other, "paused")
-    return other.get_tuple(ROW.config).checkpoint
 
 
 class Kind(Enum):
@@ -319,26 +274,6 @@ def test_what_a_record_costs():
     asked.clear()
     damaged.say()
     assert sum(asked) == 0
-
-
-@pytest.mark.parametrize(
-    ("before", "is_made"),
-    [
-        ([], True),
-        (["paused"], True),
-        (["paused", "paused"], True),
-        (["ended"], False),
-        (["failed"], False),
-        ([None], False),
-        (["paused", None], False),
-    ],
-)
-def test_when_a_claim_can_be_made(before, is_made):
-    """The last one has to be given back."""
-    saver = InMemorySaver()
-    made(saver, *before)
-    own = claim()
-    assert (run_sync(record(saver).begin(own)) == own) is is_made
 
 
 def test_only_its_own_run_ends_a_claim():

@@ -9,19 +9,14 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    HumanMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.channels import LastValue, UntrackedValue
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.graph import END, START, StateGraph, add_messages
-from langgraph.types import Command, Overwrite, Send, interrupt
+from langgraph.types import Command, Overwrite, interrupt
 from typing_extensions import TypedDict
 
-from kit import Agent, DeltaChannel, calls
+from kit import Agent, DeltaChannel, calls, model_node, send_each
 from langgraph_patch import with_patching
 from langgraph_patch.evidence.effects import Effects
 from langgraph_patch.evidence.superstep import Task
@@ -42,57 +37,31 @@ class State(TypedDict, total=False):
     note: str
 
 
-def sending(state: Any) -> Any:
-    """A task for each call."""
-    return [Send("tools", call) for call in getattr(state["messages"][-1], "tool_calls", ())] or END
+def paused(
+    *, goto: str | None = None, state: Any = State, first: Any = None, durability: Any = None
+) -> Agent:
+    """A patched agent whose tools write a file and a note, or ask: paused beside a finished call.
 
+    `first` is in the input of the turn.
+    """
 
-def graph_of(
-    model: Any,
-    *,
-    goto: str | None = None,
-    note: dict[str, str] | None = None,
-    state: Any = State,
-) -> Any:
-    """The builder of an agent whose tools write a file and a note, or ask."""
-
-    def agent(state: Any) -> Any:
-        read.append((state.get("files"), state.get("note")))
-        answer = model.invoke(state["messages"])
-        return {"messages": [answer], **((note or {}) if len(read) > 1 else {})}
-
-    def run(call: Any) -> Any:
+    def run(sent: Any) -> Any:
+        [call] = sent
         if call["name"] == "wire":
             interrupt("1000 EUR?")
         done = ToolMessage("Updated file", tool_call_id=call["id"], name=call["name"], id="r1")
-        return Command(
-            update={"messages": [done], "files": FILES, "note": "written"}, goto=goto or ()
-        )
-
-    read: list[Any] = []
-    model.metadata = {"read": read}
-    builder = StateGraph(state).add_node("agent", agent).add_node("tools", run)
-    builder.add_node("other", lambda _: {"messages": [AIMessage("other")]})
-    builder.add_edge(START, "agent").add_edge("tools", "agent")
-    builder.add_conditional_edges("agent", sending, ["tools", "other", END])
-    return builder
-
-
-def paused(
-    *,
-    saver: Any = None,
-    asynchronous: bool = False,
-    say: Any = None,
-    first: Any = None,
-    **how: Any,
-) -> Agent:
-    """A patched agent, paused beside a finished call; `first` is in the input of the turn."""
+        written = {"messages": [done], "files": FILES, "note": "written"}
+        return Command(update=written, goto=goto or ())
 
     def build(model: Any, _: Any, saver: Any) -> Any:
-        return with_patching(graph_of(model, **how).compile(checkpointer=saver))
+        builder = StateGraph(state).add_node("agent", model_node(model)).add_node("tools", run)
+        builder.add_node("other", lambda _: {"messages": [AIMessage("other")]})
+        builder.add_edge(START, "agent").add_edge("tools", "agent")
+        builder.add_conditional_edges("agent", send_each, ["tools", END])
+        return with_patching(builder.compile(checkpointer=saver))
 
-    agent = Agent(build, TURN, saver=saver, asynchronous=asynchronous)
-    agent.run({"messages": [HumanMessage("go")], **(first or {})}, **(say or {}))
+    agent = Agent(build, TURN)
+    agent.run({"messages": [HumanMessage("go")], **(first or {})}, durability=durability)
     assert agent.graph.get_state(agent.config).next
     return agent
 
@@ -112,7 +81,7 @@ def test_effects_that_are_not_kept(update: Any, durability: str, goto: str | Non
 
     With durability "exit" the live values may be newer than all checkpoints.
     """
-    agent = paused(goto=goto, say={"durability": durability})
+    agent = paused(goto=goto, durability=durability)
     agent.run({"messages": [MORE], **update}, durability=durability)
     assert values(agent) == (None, update.get("note"))
     names = "files, note" + (", goto" if goto else "")

@@ -254,9 +254,6 @@ def test_what_a_node_runs_is_known_of_the_running_graph(kind: str, name: str):
     assert thread.found(nodes=Nodes(nodes.nodes, "team:1")) == "unknown"
 
 
-# --- the rows -----------------------------------------------------------------------------------
-
-
 # --- how much is looked at ----------------------------------------------------------------------
 
 

@@ -26,7 +26,6 @@ from support.supersteps import GO, made, shortly
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 ROOT: Any = {"configurable": {"thread_id": "1"}}
-TASK = made("task:t1")
 
 
 def found(saver: Any, message: AIMessage, namespace: str = "") -> str:
@@ -36,59 +35,28 @@ def found(saver: Any, message: AIMessage, namespace: str = "") -> str:
     return text.replace(" | paused", "")
 
 
-def delegated(*script: Any, state: Any = MessagesState, middleware: Any = ()) -> Agent:
-    """An agent whose tool `task` lets a clerk do it, who waits for a human."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        own = StrictModel(script=list(script))
-        bare = loop(own, tools, state=state, router=send_each).compile()
-        clerk: Any = create_agent(own, tools, middleware=middleware) if middleware else bare
-
-        @tool
-        def task() -> str:
-            """Let a clerk do it."""
-            return str(clerk.invoke({"messages": [HumanMessage("do it")]}))
-
-        return with_patching(create_agent(model, [task], checkpointer=saver))
-
-    agent = Agent(build, TASK)
-    agent.say("go")
-    return agent
-
-
-def clerk_with(given: Any, *tools: Any, asks_itself: bool = False, first: Any = None) -> Any:
-    """An agent whose tool `task` gives a clerk a history; the clerk sends a mail and waits."""
-
-    def build(model: Any, own_tools: Any, saver: Any) -> Any:
-        script = [calls(("mail", {"to": "mia"}), *([] if asks_itself else [WIRE]), first=7)]
-        clerk = loop(StrictModel(script=script), own_tools, router=send_each).compile()
-
-        @tool
-        def task(messages: Annotated[list[Any], InjectedState("messages")]) -> str:
-            """Let a clerk do it."""
-            if first is not None:
-                first.invoke({"messages": [GO]})
-            answer = clerk.invoke({"messages": given(messages)})["messages"][-1].text
-            return interrupt("is it right?") if asks_itself else answer
-
-        graph = create_agent(model, [task, *own_tools], checkpointer=saver)
-        return with_patching(graph)
-
-    return build
-
-
-NEW = 'mail({"to": "mia"}): sent to mia'
-ALONE = lambda _: [HumanMessage("do it")]
-
-
 @pytest.mark.parametrize("durability", ["async", "exit"])
 def test_a_graph_that_is_not_stored_before_the_one_that_waits(durability: Any):
     """Its number is missing among the namespaces; the cause and the results are found."""
     unstored = above(lambda _: None).compile(checkpointer=False)
-    agent = Agent(clerk_with(ALONE, first=unstored), TASK)
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        own = StrictModel(script=[calls(("mail", {"to": "mia"}), WIRE, first=7)])
+        clerk = loop(own, tools, router=send_each).compile()
+
+        @tool
+        def task() -> str:
+            """Let a clerk do it, who sends a mail and waits."""
+            unstored.invoke({"messages": [GO]})
+            return str(clerk.invoke({"messages": [HumanMessage("do it")]}))
+
+        return with_patching(create_agent(model, [task], checkpointer=saver))
+
+    agent = Agent(build, made("task:t1"))
     agent.say("go", durability=durability)
     agent.say("never mind")
-    inside = "mail(): sent to mia" if durability == "exit" else NEW  # the call is not stored
+    args = "" if durability == "exit" else '{"to": "mia"}'  # the call is not stored
+    inside = f"mail({args}): sent to mia"
     assert agent.read["t1"] == f"{WAITED.format('task', 't1')} Recorded inside it: {inside}"
 
 
@@ -132,15 +100,6 @@ def test_a_subgraph_that_goes_on_after_the_tool(
     assert found(saver, message) == expected
 
 
-def nested(agent: Any) -> tuple[Any, InMemorySaver, str]:
-    """A graph with an agent as its node, its checkpointer, and the namespace of the agent."""
-    saver = InMemorySaver()
-    graph = above(agent).compile(checkpointer=saver)
-    graph.invoke({"messages": [GO]}, ROOT)
-    (space,) = {row.config["configurable"]["checkpoint_ns"] for row in saver.list(ROOT)} - {""}
-    return graph, saver, space
-
-
 @pytest.mark.parametrize("gate", ["approval", "tool", "only call"])
 def test_an_answer_that_a_graph_above_recorded(gate: str):
     """LangGraph records it there, to all graphs below: no call below waits for certain."""
@@ -148,7 +107,11 @@ def test_an_answer_that_a_graph_above_recorded(gate: str):
     model, tools = StrictModel(script=[message]), Desk().tools()
     asks = [HumanInTheLoopMiddleware(interrupt_on={"wire": True})] if gate == "approval" else []
     agent = create_agent(model, tools, middleware=asks)
-    graph, saver, space = nested(loop(model, tools).compile() if gate == "only call" else agent)
+    saver = InMemorySaver()
+    node = loop(model, tools).compile() if gate == "only call" else agent
+    graph = above(node).compile(checkpointer=saver)
+    graph.invoke({"messages": [GO]}, ROOT)
+    (space,) = {row.config["configurable"]["checkpoint_ns"] for row in saver.list(ROOT)} - {""}
     assert found(saver, message, space) == "awaiting_input"
     saver.put_writes(graph.get_state(ROOT).config, [("__resume__", "yes")], NO_TASK)
     assert found(saver, message, space) == "unknown"

@@ -19,34 +19,20 @@ from langchain_core.messages import (
 )
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
-from langgraph.types import Send, interrupt
+from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
-from kit import (
-    Agent,
-    Counting,
-    StrictModel,
-    above,
-    calling,
-    calls,
-    loop,
-)
+from kit import Agent, Counting, StrictModel, above, calling, calls, loop
 from langgraph_patch import Patch, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
 from support.placeholder_texts import WAITED
-
-WIRE_WAITED = WAITED.format("wire", "{}")
-
-
-SECOND = ["ai: mail, wire", "tool: sent to eve", f"tool: {WIRE_WAITED.format('c4')}"]
-
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 TURN = calls(MAIL, WIRE)
 EVE = calls(("mail", {"to": "eve"}), WIRE, first=3)
 WIRE_WAITED = WAITED.format("wire", "{}")
-RESULTS = "tool: sent to bob", f"tool: {WIRE_WAITED.format('c2')}"
-ADDED = ["ai: mail, wire", *RESULTS]
+ADDED = ["ai: mail, wire", "tool: sent to bob", f"tool: {WIRE_WAITED.format('c2')}"]
+SECOND = ["ai: mail, wire", "tool: sent to eve", f"tool: {WIRE_WAITED.format('c4')}"]
 ABANDONED = ["human: pay bob", *ADDED, "human: never mind"]
 
 
@@ -54,12 +40,6 @@ def shown(messages: list[BaseMessage]) -> list[str]:
     """A line for each message: its type, and its calls or its text."""
     named = (", ".join(c["name"] for c in getattr(m, "tool_calls", ())) for m in messages)
     return [f"{m.type}: {names or m.text}" for m, names in zip(messages, named, strict=True)]
-
-
-def told(*lines: str) -> str:
-    """The message about a turn of an agent that the function `node1` called."""
-    first = "No answer of node1 was recorded. What was recorded of its tool calls:"
-    return "\n".join([f"human: {NO_USER}", first, *lines])
 
 
 NO_USER = (
@@ -128,15 +108,6 @@ def test_an_update_between_the_pause_and_the_message():
     assert shown(agent.history) == expected
 
 
-def side_by_side(first: Any, second: Any, *, sends: bool = False) -> Any:
-    """Two agents in one superstep: `zoe` and `amy`."""
-    builder = StateGraph(MessagesState).add_node("zoe", first).add_node("amy", second)
-    if sends:
-        both = lambda s: [Send("zoe", s), Send("amy", s)]
-        return builder.add_conditional_edges(START, both, ["zoe", "amy"])
-    return builder.add_edge(START, "zoe").add_edge(START, "amy")
-
-
 def test_a_function_that_has_ended_beside_an_agent_that_waits():
     """Its messages may have no ids yet; they get one of their turn, and are added once."""
 
@@ -144,7 +115,9 @@ def test_a_function_that_has_ended_beside_an_agent_that_waits():
         done = calling(create_agent(StrictModel(script=[AIMessage("amy")] * 2), tools))
         amys = lambda out: [AIMessage("it is"), AIMessage(out["messages"][-1].text)]
         unnamed = done | (lambda out: {"messages": amys(out)})
-        return compiled(side_by_side(create_agent(model, tools), unnamed), saver)
+        builder = StateGraph(MessagesState).add_node("zoe", create_agent(model, tools))
+        builder.add_node("amy", unnamed).add_edge(START, "zoe").add_edge(START, "amy")
+        return compiled(builder, saver)
 
     agent = abandoned(build, TURN, EVE)
     agent.say("hello")
@@ -162,8 +135,8 @@ class Filed(TypedDict):
     owner: str
 
 
-def filed(**news: Any) -> Agent:
-    """An agent that is a node, has written three state keys, asks, and is abandoned."""
+def test_other_keys_that_the_agent_had_written():
+    """They are named, and what the input has written stays."""
 
     def work(_: Any) -> Any:
         done = ToolMessage("Updated one", tool_call_id="c5")
@@ -173,16 +146,14 @@ def filed(**news: Any) -> Agent:
     child = above(work, lambda _: interrupt("go on?"), state=Filed).compile()
     agent = Agent(lambda _, __, saver: compiled(above(child, state=Filed), saver))
     agent.run({"messages": [HumanMessage("go")], "files": {"old": "y"}, "notes": ["o"]})
-    agent.run({"messages": [HumanMessage("never mind")], **news})
-    return agent
-
-
-def test_other_keys_that_the_agent_had_written():
-    """They are named, and what the input has written stays."""
-    agent = filed(owner="eve")
-    lost = "Its values of these state keys were not kept: files, notes, owner."
-    lines = told('- file({"name": "one"}): "Updated one"').replace(NO_USER, f"{NO_USER}\n{lost}")
-    assert shown(ours(agent)) == [lines]
+    agent.run({"messages": [HumanMessage("never mind")], "owner": "eve"})
+    lines = (
+        f"human: {NO_USER}",
+        "Its values of these state keys were not kept: files, notes, owner.",
+        "No answer of node1 was recorded. What was recorded of its tool calls:",
+        '- file({"name": "one"}): "Updated one"',
+    )
+    assert shown(ours(agent)) == ["\n".join(lines)]
     assert agent.graph.get_state(agent.config).values["owner"] == "eve"
 
 

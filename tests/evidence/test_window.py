@@ -5,13 +5,12 @@ And what one search reads of a checkpointer, and what it does on errors.
 
 from typing import Any
 
-from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import AIMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
 
-from kit import Agent
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.storage import RETURN
 from langgraph_patch._sansio import run_sync
@@ -94,14 +93,6 @@ DELTA: dict[str, tuple[Any, ...]] = {
 def test_a_history_that_is_not_stored():
     """It is what LangGraph makes of the writes since it was stored."""
     assert wrong_in(DELTA, BOTH, history=None) == {}
-
-
-def read(agent: Agent, *texts: str, **options: Any) -> list[str]:
-    """The results that the model reads after these messages; `waits` for a call that waited."""
-    for text in texts:
-        agent.say(text, **options)
-    found = [m.text for m in agent.model.seen[-1] if isinstance(m, ToolMessage)]
-    return ["waits" if "asked for human input" in text else text for text in found]
 
 
 # --- what one search reads of a checkpointer ----------------------------------------------------

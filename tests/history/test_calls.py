@@ -21,14 +21,7 @@ from support.histories import (
 )
 
 SCREEN = {"type": "input_image", "image_url": "data:image/png;base64,AAA"}
-
-
 SHOWN = {"type": "computer_call_output", "call_id": "k1", "output": SCREEN}
-
-
-SCREEN = {"type": "input_image", "image_url": "data:image/png;base64,AAA"}
-
-
 COMPUTER = {"type": "computer_call", "id": "cu_1", "call_id": "k1", "action": {}}
 
 
@@ -46,7 +39,6 @@ TOOL_USE = {"type": "tool_use", "id": "c1", "name": "t", "input": {"a": 1}}
 ARGS = '{"a": 1}'
 FUNCTION_CALL = {"type": "function_call", "call_id": "c1", "name": "t", "arguments": ARGS}
 CUSTOM = {"type": "custom_tool_call", "id": "x1", "call_id": "c1", "name": "t", "input": "ls"}
-COMPUTER = {"type": "computer_call", "id": "cu_1", "call_id": "k1", "action": {}}
 
 
 def in_block(block):

@@ -16,9 +16,8 @@ from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.patch import read_if_damaged, settled
 from langgraph_patch.history.reading import read_history
 from langgraph_patch.history.repair import patch_reading
-from support import strategies as hostile
 from support.histories import ai, result
-from support.strategies import fewer
+from support.strategies import UNCORRECTED, fewer, hostile_histories, valid_histories
 from support.words import ALPHABET, history_of, words
 
 TEXT = {"type": "text", "text": "a"}
@@ -46,7 +45,7 @@ WRONG = (MISSING, None, 7, ("a",), [], ["a"], [7], {}, {"type": "tool_use"}, "x"
 def paths_in(message):
     """Each field that is corrected, each item of a list in it, and each key of these items."""
     for name, value in message.__dict__.items():
-        if name in hostile.UNCORRECTED:
+        if name in UNCORRECTED:
             continue
         yield (name,)
         for place, item in enumerate(value) if isinstance(value, list) else ():
@@ -89,9 +88,7 @@ def test_every_history_that_it_accepts_is_left_as_it_is():
 
 
 @fewer(2)
-@given(
-    hostile.histories(hostile.UNCORRECTED) | hostile.anything(hostile.UNCORRECTED), st.booleans()
-)
+@given(hostile_histories(), st.booleans())
 def test_hostile_histories_are_repaired_or_refused(history, leaves_open):
     """Whatever their fields hold: a valid history, and nothing is missed, or our own error."""
     valid = is_valid(history, leaves_open=leaves_open)
@@ -107,11 +104,7 @@ def test_hostile_histories_are_repaired_or_refused(history, leaves_open):
 
 
 @fewer(2)
-@given(
-    hostile.valid_histories(),
-    hostile.histories(hostile.UNCORRECTED) | hostile.anything(hostile.UNCORRECTED),
-    st.booleans(),
-)
+@given(valid_histories(), hostile_histories(), st.booleans())
 def test_what_was_found_valid_is_not_checked_again(begun, added, leaves_open):
     """What is added to a settled history is as valid as it is alone; other objects are checked."""
     known = settled(begun)

@@ -12,13 +12,7 @@ from langgraph_patch.history.findings import Finding
 from langgraph_patch.history.patch import changes_history, read_if_damaged
 from langgraph_patch.history.reading import read_history
 from langgraph_patch.history.repair import patch_reading
-from support.histories import (
-    H,
-    ai,
-    is_quiet,
-    marked,
-    result,
-)
+from support.histories import H, ai, is_quiet, marked, result
 
 A = ai("c1", id="a1")
 X = H("x")

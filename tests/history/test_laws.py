@@ -17,15 +17,8 @@ from langgraph_patch.history.forms.plain import portable_messages
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.testing import check_request
-from support.histories import H, ai, patched, result, work
-from support.portable import check_portable
-from support.strategies import (
-    DAMAGES,
-    SIGNATURES,
-    damaged_histories,
-    fewer,
-    valid_histories,
-)
+from support.histories import H, ai, check_portable, patched, result, work
+from support.strategies import DAMAGES, SIGNATURES, damaged_histories, fewer, valid_histories
 
 
 def found_the_long_way(history, *, leaves_open=False):

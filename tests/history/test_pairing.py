@@ -65,10 +65,7 @@ RULES = {
         ([*RENAMED, result("2")], [None, "2"]),
         ([RENAMED[3], X, A, X, result("r")], [None, "r"]),
         ([ai("t_deadbeef", id="a1"), X, result("r", "t")], [None]),
-        (
-            [A, X, ai(("u", "c2")), result("2", "c2"), FunctionMessage("r", name="t")],
-            ["r", "2"],
-        ),
+        ([A, X, ai(("u", "c2")), result("2", "c2"), FunctionMessage("r", name="t")], ["r", "2"]),
         ([*turns("t", "t", call_id="t"), ai("t_0"), result("r", "t")], [None, "r", None]),
     ],
     "names": [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from langgraph_patch import PatchError, patch_messages, validate_messages
+from langgraph_patch import Change, PatchError, patch_messages, validate_messages
 from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.changes import json_value
 from langgraph_patch.history.findings import Finding
@@ -92,3 +92,16 @@ def test_what_is_no_option_is_refused():
     assert len(patch_messages([ai("c1")], evidence={}).messages) == 2
     assert issubclass(OptionError, PatchError)
     assert issubclass(OptionError, ValueError)
+
+
+def test_a_correction_in_a_history():
+    """It is reported with the message before and after, which stays in its place.
+
+    `model_construct`, `model_copy(update=...)`, assignment and old checkpoints make such messages.
+    """
+    message = with_field(H("hi", id="m"), content=7)
+    patch = patch_messages([message, H("x")])
+    assert patch.messages == [H("7", id="m"), H("x")]
+    [change] = patch.changes
+    assert change == Change("corrected", "bad_field", 0, "", None, None, message, patch.messages[0])
+    assert str(change) == "corrected message 0 (HumanMessage)"

@@ -10,13 +10,7 @@ from langgraph_patch.history.patch import changes_history, read_if_damaged
 from langgraph_patch.history.placeholders import differ_in_marker_only
 from langgraph_patch.history.repair import patch_reading
 from support import placeholder_texts as en
-from support.histories import (
-    H,
-    ai,
-    is_quiet,
-    marked,
-    result,
-)
+from support.histories import H, ai, is_quiet, marked, result
 
 A, X = ai("c1", id="a1"), H("x")
 ID = "patch-b0548b6649fd775f9d4da1d00f4d5551"

@@ -3,16 +3,7 @@
 from langchain_core.messages import AIMessage, ChatMessage, FunctionMessage
 
 from langgraph_patch import patch_messages
-from support.histories import (
-    H,
-    ai,
-    is_quiet,
-    kinds,
-    made,
-    repaired,
-    result,
-    with_field,
-)
+from support.histories import H, ai, is_quiet, kinds, made, repaired, result, with_field
 from support.placeholder_texts import UNKNOWN
 
 

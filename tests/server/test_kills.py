@@ -28,7 +28,7 @@ from langgraph_patch.threads import open_database, repair_thread, undo_repair
 from support.databases import open_saver, rows_of
 from support.paths import ENVIRONMENT
 from support.placeholder_texts import FAILED, UNKNOWN, WAITED
-from support.processes import forked
+from support.servers import forked
 from support.stored_threads import results, scanned, stored, thread
 from support.thread_laws import NOW
 

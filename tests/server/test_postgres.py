@@ -30,13 +30,7 @@ from support.databases import POSTGRES_TABLES, copy_thread, every_row, execute, 
 from support.placeholder_texts import WAITED
 from support.servers import PASSWORD
 from support.stored_threads import scanned, stored, thread
-from support.thread_laws import (
-    CASES,
-    check_other_writer,
-    check_repair,
-    check_two_repairs,
-    fill,
-)
+from support.thread_laws import CASES, check_other_writer, check_repair, check_two_repairs, fill
 
 pytestmark = pytest.mark.xdist_group("postgres")
 

@@ -81,16 +81,6 @@ def test_valid_on_every_wire(broken):
         assert "langgraph_patch" not in repr(payload(wire, repaired))
 
 
-def test_gemini_hears_the_second_result_of_an_id_used_again():
-    """As it is, the first result is sent for both calls; in the portable form each has its own."""
-    broken = DAMAGED["F11-id-used-again-answered"]
-    repaired = portable_messages(broken).messages
-    for messages, expected in ((broken, ["r1", "r1"]), (repaired, ["r1", "r2"])):
-        parts = [part for content in payload("gemini", messages) for part in content["parts"]]
-        heard = [part["function_response"] for part in parts if "function_response" in part]
-        assert [each["response"]["output"] for each in heard] == expected
-
-
 # --- clients of providers that refuse a bad history -----------------------------------------------
 
 BOOK = Turn(calls=[("mail", '{"to": "bob"}'), ("wire", '{"amount": 5}')])

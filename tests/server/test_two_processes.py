@@ -5,34 +5,25 @@ With `--long`, each happens more often.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
-import runpy
 import signal
 import time
-import warnings
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deepagents import create_deep_agent
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import StructuredTool
-from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.types import Command, interrupt
 
 from kit import KINDS, StrictModel, calls, results_in
-from langgraph_patch import validate_messages, with_patching
+from langgraph_patch import validate_messages
 from langgraph_patch.errors import StartedError
-from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.bank import THREAD, Bank, Talk, replay, twice
 from support.databases import open_saver
-from support.paths import SCRIPTS
 from support.placeholder_texts import STARTED, WAITED
-from support.processes import forked
 from support.retention import JOBS, MOMENTS, check, play
+from support.servers import forked
 
 DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
 
@@ -80,17 +71,6 @@ def say(text: str) -> Any:
     return {"messages": [HumanMessage(text)]}
 
 
-def check_statement(read: str, paid: int) -> None:
-    """What the model reads of the call is true."""
-    true = {
-        "paid 5": paid == 1,
-        "declined": paid == 0,
-        STARTED.format("pay", "c1"): True,
-        WAITED.format("pay", "c1"): paid == 0,
-    }
-    assert true.get(read), (read, paid)
-
-
 # --- two answers ----------------------------------------------------------------------------
 
 
@@ -118,9 +98,15 @@ def check_next_turn(database: Any, ledger: Path, config: Any, kind: str = "creat
         agent = agent_on(saver, ledger, kind)
         agent.invoke(say("and?"), config)
         history = agent.get_state(config).values["messages"]
-    paid = paid_in(ledger)
+    read, paid = results_in(history)["c1"], paid_in(ledger)
     assert paid <= 1
-    check_statement(results_in(history)["c1"], paid)
+    true = {
+        "paid 5": paid == 1,
+        "declined": paid == 0,
+        STARTED.format("pay", "c1"): True,
+        WAITED.format("pay", "c1"): paid == 0,
+    }
+    assert true.get(read), (read, paid)
     assert validate_messages(history) == []
     return paid
 
@@ -172,39 +158,7 @@ def test_a_process_that_is_killed(database, kind, durability, tmp_path, pytestco
         check_next_turn(database, ledger, config, kind)
 
 
-# --- PostgreSQL, asynchronously ---------------------------------------------------------------
-
-
-@pytest.mark.xdist_group("postgres")
-async def test_an_asynchronous_saver(postgres):
-    """Two runs at once over a pool: of two answers one wins."""
-    async with AsyncPostgresSaver.from_conn_string(postgres.make()) as saver:
-        talk = Talk("create_agent", saver=saver)
-        await talk.graph.ainvoke(say("go"), THREAD)
-        answer = Command(resume="yes")
-        ended = await asyncio.gather(
-            *(talk.graph.ainvoke(answer, THREAD) for _ in range(5)), return_exceptions=True
-        )
-        errors = [each for each in ended if isinstance(each, Exception)]
-        assert {type(error).__name__ for error in errors} <= {"StartedError"}
-        assert (talk.bank.paid, talk.read) == ([5], "paid 5: yes")
-
-
-@pytest.mark.xdist_group("postgres")
-def test_the_scenes_of_the_page(postgres, pytestconfig):
-    """On PostgreSQL, in two graphs: once, and what the model reads is true."""
-    uri = postgres.make()
-    with warnings.catch_warnings(action="ignore"):
-        table = runpy.run_path(str(SCRIPTS / "approval_table.py"))
-    scenes = table["SCENES"] if pytestconfig.getoption("--long") else table["SCENES"][::4]
-    for kind in ("`create_agent`", "`record=True`"):
-        build, options = table["KINDS"][kind]
-        for scene in scenes:
-            if not (scene.middleware and options):
-                wrap = partial(with_patching, once=["pay"], **options)
-                played = table["play"](scene, wrap, build, table["new_saver"](uri))
-                assert played.paid.count(5) <= 1, scene
-                assert played.is_true, scene
+# --- jobs that delete checkpoints --------------------------------------------------------------
 
 
 @pytest.mark.xdist_group("postgres")
@@ -213,30 +167,3 @@ def test_jobs_that_delete_checkpoints(postgres, pytestconfig):
     cases = [(job, moment, n) for job in JOBS for moment in MOMENTS for n in (False, True)]
     for job, moment, neighbour in cases if pytestconfig.getoption("--long") else cases[::5]:
         check(*play(postgres.make(), job, moment, neighbour=neighbour))
-
-
-# --- deep agents ----------------------------------------------------------------------------
-
-
-def test_a_subagent():
-    """The call of the subagent is named, and so is the tool of the subagent by its middleware."""
-    task = {"description": "pay", "subagent_type": "payer"}
-
-    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-        inner = StrictModel(script=[calls(("pay", {"amount": 5}), first=7)])
-        payer = {
-            "name": "payer",
-            "description": "pays",
-            "system_prompt": "pay",
-            "model": inner,
-            "tools": tools,
-            "middleware": [PatchToolCallsMiddleware(once=["pay"])],
-        }
-        agent = create_deep_agent(model, [], subagents=[payer], checkpointer=saver)
-        return with_patching(agent, **options)
-
-    for scene in (twice, replay):
-        talk = Talk(build, bank=Bank(), script=[calls(("task", task))], once=["task"])
-        talk.say("pay")
-        scene(talk)
-        assert (talk.bank.paid, talk.read) == ([5], "done")

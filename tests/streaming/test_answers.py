@@ -12,12 +12,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelFallbackMiddleware, ModelRetryMiddleware
 from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    RemoveMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, AIMessageChunk, RemoveMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy

@@ -26,7 +26,7 @@ from langgraph_patch.evidence.claims import UNWRITTEN, is_record
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.placeholder_texts import FAILED, STARTED
 
-YES, NO = Command(resume="yes"), Command(resume="no")
+YES = Command(resume="yes")
 DECISIONS = {
     "yes": {"decisions": [{"type": "approve"}]},
     "no": {"decisions": [{"type": "reject"}]},

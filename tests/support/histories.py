@@ -1,10 +1,17 @@
 """Histories in a short form, what a repair makes of them, and what work that is."""
 
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+)
 
 from langgraph_patch import patch_messages, validate_messages
 from langgraph_patch.history.changes import Patch
@@ -12,6 +19,7 @@ from langgraph_patch.history.fields import PLACEHOLDER_KEY
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.patch import read_if_damaged
 from langgraph_patch.history.repair import patch_reading
+from langgraph_patch.testing import RefusedError, check_request
 from support.placeholder_texts import MALFORMED, UNKNOWN
 
 H = HumanMessage
@@ -146,3 +154,22 @@ def work(function: Callable[[Any], Any], history: list[Any]) -> int:
     finally:
         sys.setprofile(before)
     return calls + counted.touched
+
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+_ID = re.compile(r"[a-zA-Z0-9]{9}\Z")
+
+
+def check_portable(messages: Sequence[BaseMessage]) -> None:
+    """Raise for a history that is not for every provider: unique ids, valid ids and names."""
+    check_request(messages)
+    used: set[str] = set()
+    for message in messages:
+        if message.type == "function":
+            raise RefusedError("role 'function' is not accepted")
+        for call in message.tool_calls if isinstance(message, AIMessage) else ():
+            if not _ID.match(call["id"] or "") or call["id"] in used:
+                raise RefusedError(f"call id {call['id']!r} is invalid or used twice")
+            if not _NAME.match(call["name"]):
+                raise RefusedError(f"tool name {call['name']!r}")
+            used.add(call["id"])

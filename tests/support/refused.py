@@ -162,10 +162,7 @@ FOREIGN = asked(
             [ai(f"It rains.\n{USED.format('web_search')}\nYes.")],
         ),
         "OpenAI's call": ([CALL, result(), SAID], [ai("", "c1"), result(), SAID]),
-        "OpenAI's refusal": (
-            [gpt({"type": "refusal", "refusal": "I can't."})],
-            [ai("I can't.")],
-        ),
+        "OpenAI's refusal": ([gpt({"type": "refusal", "refusal": "I can't."})], [ai("I can't.")]),
         "OpenAI's computer": (
             [gpt(COMPUTER), SCREENSHOT, SAID],
             [ai(USED.format("computer")), SAID],

@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -126,6 +126,18 @@ def running_postgres():
 
 
 # --- what happens to a command ---------------------------------------------------------------
+
+
+def forked(act: Callable[[], Any]) -> int:
+    """The id of a process of its own, which has imported all that this one has, and acts."""
+    with warnings.catch_warnings(action="ignore"):  # of the threads of this process
+        process = os.fork()
+    if not process:
+        try:
+            act()
+        finally:
+            os._exit(0)
+    return process
 
 
 @contextmanager

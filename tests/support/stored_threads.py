@@ -22,9 +22,7 @@ from langgraph_patch.threads import scan_threads
 from support import placeholder_texts as texts
 
 MAIL, WIRE, BOOM = ("mail", {"to": "bob"}), ("wire", {"amount": 5}), ("boom", {"text": "x"})
-UNKNOWN = texts.UNKNOWN
 WAITED = texts.WAITED.format("wire", "{}")
-ENDED = texts.WAITED.format("wire", "{}")
 
 
 def thread(name: str = "1", **names: str) -> Any:

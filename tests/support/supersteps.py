@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
-from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
 from langgraph.types import Interrupt, Send
@@ -136,12 +136,6 @@ class Thread:
         assert saved is not None
         return superstep_of(saved, "messages")
 
-    @property
-    def saved(self) -> dict[int, CheckpointTuple]:
-        """The checkpoints by their number, which begins with 1."""
-        rows = InMemorySaver.list(self.saver, self.place)
-        return {row.metadata["step"]: row for row in rows}
-
     def search(self, *messages: AnyMessage, **options: Any) -> Recovery:
         """What is recovered of the calls of the last of these messages (default: of its own)."""
         history = list(messages) or [GO, self.message]
@@ -166,11 +160,6 @@ def shortly(recovery: Recovery) -> str:
     return ", ".join(found)
 
 
-def found_of(message: AIMessage, *steps: dict[str, Any], **first: Any) -> str:
-    """What is found of the calls of a message after these supersteps."""
-    return Thread(message, *steps, **first).found()
-
-
 def wrong_in(
     table: dict[str, tuple[Any, ...]], message: AIMessage | None = None, **first: Any
 ) -> dict[str, str]:
@@ -178,6 +167,6 @@ def wrong_in(
     wrong = {}
     for case, row in table.items():
         by, expected, *steps = (message, *row) if message else row
-        text = found_of(by, *steps, **first)
+        text = Thread(by, *steps, **first).found()
         wrong |= {} if text == expected else {case: text}
     return wrong

@@ -15,7 +15,8 @@ from langgraph_patch._langgraph.address import Address
 from langgraph_patch.threads import ThreadReport, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.repair import STOPPED_RUN
 from support.databases import copy_thread, every_row, open_interrupted_saver, open_saver, rows_of
-from support.stored_threads import lines, results, scanned, stored, thread, write
+from support.histories import call_of, invalid_of
+from support.stored_threads import WAITED, lines, results, scanned, stored, thread, write
 
 UNKNOWN = "inserted 'mail' 'c1' (unknown); inserted 'wire' 'c2' (unknown)"
 FOUND = "recovered 'mail' 'c1'; inserted 'wire' 'c2' (awaiting_input)"
@@ -102,15 +103,19 @@ def check_repair(database: str, saver: Any, case: tuple[str, str, str]) -> None:
 
 
 def check_pause(database: str, saver: Any, kind: str) -> None:
-    """A pause is left alone and takes its answer, also after it was abandoned and taken back."""
+    """A pause is left alone and takes its answer, also after it was abandoned and taken back.
+
+    A repair that abandons it keeps what has just finished.
+    """
     made = stored("paused", kind, saver)
     before = rows_of(database)["1"]
     assert repair_thread(saver, made.config, min_age=0).outcome == "paused"
     assert scanned(saver) == [("1", "paused")]
     assert rows_of(database)["1"] == before
     repair = repair_thread(saver, made.config, **NOW)
-    assert repair.outcome == "repaired"
-    assert rows_of(database)["1"] != before
+    assert (repair.outcome, repair.patch.messages) == ("repaired", made.history)
+    assert results(made.history) == ["sent to bob", WAITED.format("c2")]
+    assert [(c.index, c.name) for c in repair.patch.changes] == [(1, "mail"), (1, "wire")]
     undo_repair(saver, made.config)
     assert rows_of(database)["1"] == before
     made.run(Command(resume="yes"))
@@ -200,17 +205,13 @@ def check_two_repairs(database: str, kind: str) -> None:
 # --- calls that are incomplete or not listed --------------------------------------------------
 
 
-def _cut(name: str, args: str, call_id: str) -> Any:
-    return {"name": name, "args": args, "id": call_id, "error": None, "type": "invalid_tool_call"}
-
-
-_MAIL: Any = {"name": "mail", "args": {"to": "bob"}, "id": "c1", "type": "tool_call"}
+_MAIL = call_of("mail", "c1", {"to": "bob"})
 _INPUT = {"id": "c1", "name": "mail", "input": {"to": "bob"}}
 _RAW = {"id": "c1", "type": "function", "function": {"name": "mail", "arguments": '{"to": "b'}}
 ODD_CALLS: dict[str, AIMessage] = {
-    "incomplete": AIMessage("", invalid_tool_calls=[_cut("mail", '{"to": "bo', "c1")]),
+    "incomplete": AIMessage("", invalid_tool_calls=[invalid_of('{"to": "bo', name="mail")]),
     "incomplete beside a whole one": AIMessage(
-        "", tool_calls=[_MAIL], invalid_tool_calls=[_cut("wire", '{"amount": 5', "c2")]
+        "", tool_calls=[_MAIL], invalid_tool_calls=[invalid_of('{"amount": 5', "c2", "wire")]
     ),
     "only a block": AIMessage([{"type": "text", "text": "I mail"}, {"type": "tool_use", **_INPUT}]),
     "a block beside a listed one": AIMessage(
@@ -219,7 +220,7 @@ ODD_CALLS: dict[str, AIMessage] = {
     ),
     "incomplete with its raw call": AIMessage(
         "",
-        invalid_tool_calls=[_cut("mail", '{"to": "b', "c1")],
+        invalid_tool_calls=[invalid_of('{"to": "b', name="mail")],
         additional_kwargs={"tool_calls": [_RAW]},
     ),
 }

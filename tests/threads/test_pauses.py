@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,12 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import create_react_agent
 from langgraph.types import Command, interrupt
 
-from kit import Agent, above, calls
+from kit import BARE, Agent, above, calls
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph.address import Address
-from langgraph_patch._sansio import run_sync
 from langgraph_patch.cli.main import main
 from langgraph_patch.cli.output import DAMAGED
 from langgraph_patch.errors import StartedError
-from langgraph_patch.evidence.claiming import Record
-from langgraph_patch.evidence.claims import Claim
-from langgraph_patch.evidence.window import Reader
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.read import StoredHistory
@@ -103,9 +98,7 @@ class Case(Agent):
         return self.answer(Command(resume={self.interrupts[0].id: "yes"}), fails=fails)
 
 
-def agent(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-    """An agent without this package."""
-    return create_agent(model, tools, checkpointer=saver, **options)
+agent = BARE["create_agent"]
 
 
 def gated(mode: str) -> Any:
@@ -306,21 +299,6 @@ def test_a_call_that_runs_once_and_failed_behind_its_answer():
     case.say("and now?")
     assert case.bank.paid == []
     assert "failed in its last recorded attempt" in case.results["c1"]
-
-
-@pytest.mark.parametrize("word", [None, "paused"])
-def test_a_call_that_runs_once_and_whose_process_died(word: Any):
-    """Its answer is refused, so none is asked for; without a claim it is."""
-    case = Case(InMemorySaver(), once, 5)
-    message = case.graph.get_state(case.config).values["messages"][-1]
-    reader = Reader(case.graph.checkpointer, "messages")
-    record = Record.of(reader, Address.of(case.config), message, "c1", 0)
-    claim = Claim("another run", Claim.digest("pay", {"amount": 5}))
-    run_sync(record.begin(claim))
-    if word:
-        run_sync(record.end(replace(claim, word=word)))
-    [report] = scan_threads(case.graph.checkpointer)
-    assert (report.status, report.reason) == ("paused", None if word else ONCE)
 
 
 def test_only_the_question_that_waits_is_asked():

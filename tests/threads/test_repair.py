@@ -21,17 +21,10 @@ from kit import calls
 from langgraph_patch import validate_messages
 from langgraph_patch._langgraph.storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
-from langgraph_patch.threads import (
-    ThreadReport,
-    repair_thread,
-    scan_threads,
-    undo_repair,
-)
+from langgraph_patch.threads import ThreadReport, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.repair import classes_not_loaded
 from support.databases import rows_of
 from support.stored_threads import (
-    ENDED,
-    UNKNOWN,
     WIRE,
     Faults,
     each_fault,
@@ -100,25 +93,6 @@ def changed(saver, *, metadata=None, **values):
 def test_a_live_pause_is_left_alone_and_takes_its_answer(kind, path, saver):
     """Also after it was abandoned and the repair undone."""
     check_pause(path, saver, kind)
-
-
-@pytest.mark.needs("delta", langgraph="1.2.14")
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        ("hand_built", [UNKNOWN.format("mail", "c1"), UNKNOWN.format("wire", "c2")]),
-        ("agent", ["sent to bob", ENDED.format("c2")]),
-        ("delta", ["sent to bob", ENDED.format("c2")]),
-    ],
-)
-def test_an_abandoned_pause_keeps_what_has_just_finished(kind, expected, saver):
-    """The finished result is kept, the waiting call was waiting, and the thread goes on."""
-    made = stored("paused", kind, saver)
-    repair = repair_thread(saver, thread(), **ABANDON)
-    assert (repair.outcome, repair.patch.messages) == ("repaired", made.history)
-    assert [(c.index, c.name) for c in repair.patch.changes] == [(1, "mail"), (1, "wire")]
-    made.say("next")
-    assert results(made.history) == expected
 
 
 # --- options -------------------------------------------------------------------------------

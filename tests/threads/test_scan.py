@@ -1,28 +1,17 @@
 """A scan: which threads it reads, what it says of each, and that it only reads."""
 
 import json
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from langgraph.checkpoint.base import empty_checkpoint
-from langgraph.checkpoint.memory import InMemorySaver
 
-from langgraph_patch import validate_messages
 from langgraph_patch.errors import GraphError, OptionError, ThreadError, is_interrupt
 from langgraph_patch.threads import repair_thread, scan_threads
 from support.databases import execute
-from support.stored_threads import (
-    FaultError,
-    Faults,
-    Foreign,
-    each_fault,
-    scanned,
-    stored,
-    thread,
-)
-from support.strategies import anything, fewer, histories
+from support.stored_threads import FaultError, Faults, Foreign, each_fault, scanned, stored, thread
+from support.thread_laws import ODD_CALLS, check_same_judgement, with_odd_call
 
 
 def test_reports_and_repairs_are_json_and_notebooks_show_them(saver):
@@ -119,26 +108,6 @@ def test_ctrl_c_ends_a_scan_also_as_the_cause_of_another_error(named, monkeypatc
         assert found == (saver.faults.failed or ["damaged"])
 
 
-@fewer(10)
-@given(histories() | anything())
-def test_any_stored_history_is_reported(history):
-    """Whatever is in a database: a report, never an exception, and never a false "healthy"."""
-    saver = InMemorySaver()
-    version = {"messages": "1"}
-    saved = {**empty_checkpoint(), "channel_versions": version}
-    saved["channel_values"] = {"messages": history}
-    try:
-        saver.put(thread(checkpoint_ns=""), saved, {"source": "input", "step": 1}, version)
-    except Exception:  # noqa: BLE001 - what cannot be stored cannot be there
-        return
-    [report] = scan_threads(saver)
-    if report.status == "healthy":
-        read = saver.get_tuple(thread()).checkpoint["channel_values"]["messages"]
-        assert validate_messages(read) == []
-    if report.status == "damaged":
-        assert repair_thread(saver, thread(), min_age=0).outcome in ("repaired", "refused")
-
-
 # --- checkpointers of other packages -------------------------------------------------------------
 
 
@@ -179,3 +148,52 @@ def test_checkpointers_that_list_no_threads_or_in_ways_of_their_own():
             scanned(saver)
     assert scanned(shallow) == [("1", "damaged")]
     assert repair_thread(foreign, thread(), min_age=0).outcome == "repaired"
+
+
+# --- every kind of thread ----------------------------------------------------------------
+
+KINDS = ("agent", "hand_built", "delta", "stateful_child")
+HAPPENED = ("healthy", "paused", "abandoned", "failed", "failed_and_on", "limited", "killed", "new")
+
+
+@dataclass
+class Note:
+    """A class of an application, in a state."""
+
+    text: str
+
+
+@pytest.mark.needs("delta", langgraph="1.2.20")
+def test_a_database_with_every_kind_of_thread(path, saver, cli):
+    """A scan and a repair say the same in both commands; and the commands that they print next."""
+    for kind in KINDS:
+        for way in HAPPENED:
+            stored(way, kind, saver, f"{kind} {way}")
+    for shape in ODD_CALLS:
+        with_odd_call(shape, saver, shape)
+    stored("abandoned", "agent", saver, "odd class")
+    saved = saver.get_tuple(thread("odd class"))
+    values = {**saved.checkpoint["channel_values"], "note": Note("x")}
+    versions = {**saved.checkpoint["channel_versions"], "note": "1"}
+    changed = {**saved.checkpoint, "channel_values": values, "channel_versions": versions}
+    saver.put(saved.config, changed, {}, {})
+    outcomes = Counter(check_same_judgement(saver, each) for each in scan_threads(saver))
+    assert outcomes.keys() >= {"healthy", "paused", "planned"}
+
+    def lines(*command):
+        found = [json.loads(line) for line in cli(*command, "--json")[1].splitlines()]
+        return [each for each in found if "thread_id" in each]
+
+    found = lines("scan", path)
+    planned = lines("repair", path, "--all", "--min-age", "0")
+    same = {"planned": "damaged", "paused": "paused", "refused": "damaged"}
+    assert [(each["thread_id"], each["namespace"], same[each["outcome"]]) for each in planned] == [
+        (each["thread_id"], each["namespace"], each["status"]) for each in found
+    ]
+    refused = [each["reason"] for each in planned if each["outcome"] == "refused"]
+    assert [each for each in refused if "Note" in each]
+    reasons = " ".join(each["reason"] or "" for each in found)
+    assert all(reason in reasons for reason in refused)
+    [first, *_] = [each["thread_id"] for each in found if "breakpoint" in str(each["reason"])]
+    ended = lines("repair", path, first, "--on-pause=abandon", "--min-age", "0")
+    assert {each["outcome"] for each in ended} == {"planned"}

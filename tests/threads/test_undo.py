@@ -4,8 +4,10 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads.stores import store_of
 from support.databases import rows_of
 from support.stored_threads import Foreign, lines, scanned, stored, thread
 
@@ -61,3 +63,16 @@ def test_a_checkpointer_that_cannot_delete_one_checkpoint_names_the_alternative(
     with pytest.raises(ThreadError, match=f"{name} cannot delete .* thread '1' .* checkpoint_id"):
         undo_repair(saver, thread())
     assert scanned(saver, thread_ids=["1"]) == [("1", "healthy")]
+
+
+def test_only_the_newest_checkpoint_is_deleted(saver):
+    """Nothing is deleted if the thread has moved on, or is gone; pending writes aside."""
+    stored("healthy", saver=saver)
+    saver.conn.execute("DELETE FROM writes")
+    delete = store_of(saver).delete_checkpoint
+    ids = [saved.checkpoint["id"] for saved in saver.list(thread())]
+    for namespace, name, left in (("", ids[1], ids), ("x", ids[0], ids), ("", ids[0], ids[1:])):
+        assert delete(saver, Address("1", namespace, name)) == (left != ids)
+        assert [saved.checkpoint["id"] for saved in saver.list(thread())] == left
+    saver.delete_thread("1")
+    assert not delete(saver, Address("1", "", ids[1]))

@@ -40,15 +40,9 @@ MEDIA = {
     "OpenAI, a text": ({"type": "image_url", "image_url": URL}, "image/png"),
     "Responses": ({"type": "input_image", "image_url": URL}, "image/png"),
     "Responses, file": ({"type": "input_file", "filename": "a.pdf"}, "input_file 'a.pdf'"),
-    "sound": (
-        {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}},
-        "wav",
-    ),
+    "sound": ({"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}, "wav"),
     "Anthropic": (
-        {
-            "type": "image",
-            "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
-        },
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
         "image/png (2 bytes)",
     ),
     "Anthropic, a document": (
@@ -60,10 +54,7 @@ MEDIA = {
         "text/plain 'T'",
     ),
     "Gemini": ({"type": "media", "mime_type": "image/png", "data": b"hi"}, "image/png (2 bytes)"),
-    "Bedrock": (
-        {"image": {"format": "png", "source": {"bytes": b"hi"}}},
-        "png (2 bytes)",
-    ),
+    "Bedrock": ({"image": {"format": "png", "source": {"bytes": b"hi"}}}, "png (2 bytes)"),
     "no data": ({"type": "image"}, "image"),
     "a wrapped one": ({"type": "non_standard", "value": {"type": "input_image"}}, "input_image"),
 }

@@ -3,8 +3,7 @@
 from langchain_core.messages import SystemMessage
 
 from langgraph_patch.history.forms.plain import plain_form
-from support.histories import H, ai, result
-from support.portable import check_portable
+from support.histories import H, ai, check_portable, result
 
 
 def ids_of(messages):

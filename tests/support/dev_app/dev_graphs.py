@@ -41,14 +41,6 @@ async def wire_money(amount: int) -> str:
 
 
 @tool
-async def wire_slowly(amount: int) -> str:
-    """Wait for a human, then run for longer than any test waits."""
-    answer = interrupt(f"wire {amount}?")
-    await asyncio.sleep(3600)
-    return f"wired: {answer}"
-
-
-@tool
 async def print_report(pages: int) -> str:
     """Run for longer than any test waits."""
     await asyncio.sleep(3600)
@@ -87,7 +79,6 @@ async def pay(amount: int, config: RunnableConfig) -> str:
 
 BESIDE = {
     "wire": ("wire_money", {"amount": 3}),
-    "slow": ("wire_slowly", {"amount": 3}),
     "report": ("print_report", {"pages": 3}),
     "ask": ("ask_later", {"seconds": 1.0}),
     "boom": ("boom", {"x": 1}),
@@ -110,7 +101,7 @@ class Clerk(StrictModel):
 
 
 def _clerk(*middleware: Any) -> Any:
-    tools = [send_email, wire_money, wire_slowly, print_report, ask_later, boom, pay]
+    tools = [send_email, wire_money, print_report, ask_later, boom, pay]
     return create_agent(Clerk(), tools, middleware=middleware)
 
 
@@ -120,7 +111,7 @@ patched = with_patching(_clerk())
 patched_parent = with_patching(above(_clerk()).compile())
 by_middleware = _clerk(PatchToolCallsMiddleware())
 once = with_patching(_clerk(), once=["boom", "wire_money", "pay"])
-once_by_middleware = _clerk(PatchToolCallsMiddleware(once=["boom", "wire_money"]))
+once_by_middleware = _clerk(PatchToolCallsMiddleware(once=["boom", "wire_money", "pay"]))
 
 
 class Saver(InMemorySaver):

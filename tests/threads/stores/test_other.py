@@ -229,21 +229,15 @@ class Odd(HumanMessage):
         return super().__getattribute__(name)
 
 
-class Loaded(InMemorySaver):
-    """Loads such a message in one thread."""
+def test_what_a_message_raises_is_of_its_thread():
+    """A class of an application may raise its own errors when it is read."""
+    saver, load = filled(InMemorySaver), InMemorySaver.get_tuple
 
-    is_on = False
-
-    def get_tuple(self, config):
-        """Add it."""
-        saved = super().get_tuple(config)
-        if self.is_on and config["configurable"]["thread_id"] == "t2":
+    def loaded(config):
+        saved = load(saver, config)
+        if config["configurable"]["thread_id"] == "t2":
             saved.checkpoint["channel_values"]["messages"].append(Odd("x"))
         return saved
 
-
-def test_what_a_message_raises_is_of_its_thread():
-    """A class of an application may raise its own errors when it is read."""
-    saver = filled(Loaded)
-    saver.is_on = True
+    saver.get_tuple = loaded
     assert statuses(saver) == OF_T2

@@ -19,10 +19,7 @@ from langgraph_sdk import get_client
 from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph.storage import NO_TASK
-from langgraph_patch.errors import (
-    OptionError,
-    ThreadError,
-)
+from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads import open_database, repair_thread, scan_threads, undo_repair
 from langgraph_patch.threads.stores.server import LangGraphServer, checkpoint_of, with_messages
 

@@ -124,11 +124,7 @@ NO_TABLE = "'checkpoints' is not an ordinary table, so reading it may run any co
     [
         ([RENAMED, f"CREATE VIEW CheckPoints {ENDLESS}"], False, NO_TABLE),
         ([RENAMED, f"CREATE VIEW endless {ENDLESS}", VIRTUAL], False, NO_TABLE),
-        (
-            ["ALTER TABLE checkpoints RENAME COLUMN metadata TO kept", BOMB],
-            False,
-            NO_TABLE,
-        ),
+        (["ALTER TABLE checkpoints RENAME COLUMN metadata TO kept", BOMB], False, NO_TABLE),
         (
             ["CREATE TRIGGER trap AFTER INSERT ON Writes BEGIN DELETE FROM writes; END"],
             True,
