@@ -288,6 +288,9 @@ HEADS: Mapping[str, Mapping[str, str]] = {
 """For each command that prints a table its heads, and the fact below each."""
 _NARROW, _COLOURED = ("state", "age"), ("state", "wrong", "reason")
 
+STATUSES = ("damaged", "paused", "unreadable", "healthy")
+"""Those of a report, as a command orders them."""
+
 _GREEN, _YELLOW = ("healthy", "repaired", "undone"), ("paused", "planned", "young")
 
 

@@ -122,8 +122,7 @@ def _add_selection(add: Callable[..., Any]) -> None:
 
 def _add_filters(add: Callable[..., Any]) -> None:
     text = "only histories that a scan finds so; repeatable (default: all; of scan: no healthy)"
-    statuses = ("damaged", "paused", "unreadable", "healthy")
-    add("--status", action="append", default=[], choices=statuses, help=text)
+    add("--status", action="append", default=[], choices=view.STATUSES, help=text)
 
 
 def _add_show(add: Callable[..., Any]) -> None:
