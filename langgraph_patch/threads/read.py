@@ -20,13 +20,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.evidence.superstep import (
-    Superstep,
-    Task,
-    fold,
-    superstep_of,
-    written_messages,
-)
+from langgraph_patch.evidence.superstep import fold, superstep_of, written_messages
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.threads.stores import server_of
 
@@ -55,12 +49,12 @@ class StoredHistory:
     Attributes:
         saver: The checkpointer.
         saved: The checkpoint.
-        messages_key: The state key of the history.
+        messages_key: The state key of the history. Default: `"messages"`.
     """
 
     saver: BaseCheckpointSaver[Any]
     saved: CheckpointTuple
-    messages_key: str
+    messages_key: str = "messages"
 
     @classmethod
     def newest(
@@ -71,21 +65,7 @@ class StoredHistory:
         Raises:
             ThreadError: If there is no such thread.
         """
-        return cls.of(saver, address, saver.get_tuple(address.newest.config), messages_key)
-
-    @classmethod
-    def of(
-        cls,
-        saver: BaseCheckpointSaver[Any],
-        address: Address,
-        saved: CheckpointTuple | None,
-        messages_key: str = "messages",
-    ) -> StoredHistory:
-        """The history in a checkpoint that was read.
-
-        Raises:
-            ThreadError: If there is no such thread: nothing was read.
-        """
+        saved = saver.get_tuple(address.newest.config)
         if saved is None:
             where = f" in namespace {address.namespace!r}" if address.namespace else ""
             raise ThreadError(f"There is no thread {address.thread_id!r}{where}.")
@@ -186,8 +166,12 @@ class StoredHistory:
         is_asked = any(task.errors and task.interrupt_ids for task in step.writers)
         if not is_asked or server_of(self.saver):  # whose API shows no answers
             return {}
+        try:
+            tasks = step.tasks
+        except Exception:  # noqa: BLE001 - any: what is stored may name what no graph can have
+            return {}
         found: dict[str, str] = {}
-        for task in _tasks_of(step):
+        for task in tasks:
             ids = {*task.answered}
             is_below = task.errors and task.interrupt_ids and not task.owns_interrupts
             if is_below and (below := self.saver.get_tuple(task.below.config)):
@@ -241,22 +225,9 @@ class StoredHistory:
         return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
 
 
-def _tasks_of(step: Superstep) -> Sequence[Task]:
-    """The tasks of a superstep; none if no graph fits what is stored."""
-    try:
-        return step.tasks
-    except Exception:  # noqa: BLE001 - any: what is stored may name what no graph can have
-        return ()
-
-
 def age_of(written: datetime | None) -> float:
-    """The seconds since a checkpoint was written; 0 if that is not known, or lies ahead."""
-    return max(0.0, -seconds_ahead(written))
-
-
-def seconds_ahead(written: datetime | None) -> float:
-    """How far the time of a checkpoint is ahead of this machine's clock; 0 if it is not known."""
-    return (written - datetime.now(UTC)).total_seconds() if written else 0.0
+    """The seconds since a checkpoint was written; 0 if that is not known, negative if ahead."""
+    return (datetime.now(UTC) - written).total_seconds() if written else 0.0
 
 
 def _checked_messages(value: Any) -> list[BaseMessage]:

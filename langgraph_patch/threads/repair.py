@@ -44,7 +44,7 @@ from langgraph_patch.history.reading import read_history
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import Repairer
 from langgraph_patch.state import unknown_key_error
-from langgraph_patch.threads.read import MARK, StoredHistory, age_of, are_equal, seconds_ahead
+from langgraph_patch.threads.read import MARK, StoredHistory, age_of, are_equal
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
 from langgraph_patch.threads.selection import checked_address
 from langgraph_patch.threads.stores import checked_saver, server_of, store_of
@@ -244,12 +244,12 @@ def _check_due(base: StoredHistory, patch: Patch, min_age: float) -> None:
     if not changes_history(patch):
         ends = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
         raise Stopped("paused", ends) if base.activity() else Stopped("healthy")
-    if (age := age_of(base.written())) < min_age:
-        ahead = seconds_ahead(base.written())
-        clocks = f" (its time is {ahead:.0f} s ahead of this machine's: one clock is wrong)"
+    since = age_of(base.written())
+    if (age := max(0.0, since)) < min_age:
+        ahead = f" (its time is {-since:.0f} s ahead of this machine's: one clock is wrong)"
         raise Stopped(
             "young",
-            f"its newest checkpoint is {age:.0f} s old{clocks if ahead > 1 else ''} and a tool may "
+            f"its newest checkpoint is {age:.0f} s old{ahead if since < -1 else ''} and a tool may "
             f"be running: wait until it is {min_age:.0f} s old, or lower the minimum age",
         )
 

@@ -164,7 +164,7 @@ def _report(
         address.namespace,
         "healthy",
         checkpoint_id=stored.checkpoint_id,
-        age=age_of(written),
+        age=max(0.0, age_of(written)),
         written=written.isoformat(timespec="seconds") if written else None,
         messages=None if found is None else len(found),
         reason=reason,

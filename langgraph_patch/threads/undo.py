@@ -102,7 +102,8 @@ def find_repairs(
     saver = checked_saver(saver, write=True)
 
     def planned(address: Address, load: storage.Loader) -> tuple[Address, ThreadRepair] | None:
-        newest = StoredHistory.of(saver, address, load(saver))
+        saved = load(saver)
+        newest = StoredHistory(saver, saved) if saved else StoredHistory.newest(saver, address)
         names = address.thread_id, address.namespace
         if newest.is_repair():
             at = replace(address, checkpoint_id=newest.checkpoint_id)
