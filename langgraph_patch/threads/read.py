@@ -6,13 +6,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from functools import partial
+from threading import get_ident
+from typing import Any, Final, Literal, cast
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
@@ -50,11 +54,13 @@ class StoredHistory:
         saver: The checkpointer.
         saved: The checkpoint.
         messages_key: The state key of the history. Default: `"messages"`.
+        not_loaded: The classes in the checkpoint that LangGraph's serializer did not load.
     """
 
     saver: BaseCheckpointSaver[Any]
     saved: CheckpointTuple
     messages_key: str = "messages"
+    not_loaded: Sequence[str] = ()
 
     @classmethod
     def newest(
@@ -65,11 +71,20 @@ class StoredHistory:
         Raises:
             ThreadError: If there is no such thread.
         """
-        saved = saver.get_tuple(address.newest.config)
-        if saved is None:
-            where = f" in namespace {address.namespace!r}" if address.namespace else ""
-            raise ThreadError(f"There is no thread {address.thread_id!r}{where}.")
-        return cls(saver, saved, messages_key)
+        load = partial(storage.load_newest, address.newest)
+        if found := cls.loaded(saver, load, messages_key):
+            return found
+        where = f" in namespace {address.namespace!r}" if address.namespace else ""
+        raise ThreadError(f"There is no thread {address.thread_id!r}{where}.")
+
+    @classmethod
+    def loaded(
+        cls, saver: BaseCheckpointSaver[Any], load: storage.Loader, messages_key: str = "messages"
+    ) -> StoredHistory | None:
+        """The history in a checkpoint that is loaded; None if there is none."""
+        with classes_not_loaded() as blocked:
+            saved = load(saver)
+        return cls(saver, saved, messages_key, sorted(blocked)) if saved else None
 
     @property
     def checkpoint_id(self) -> str:
@@ -223,6 +238,23 @@ class StoredHistory:
         except (KeyError, ValueError):
             return None
         return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
+
+
+@contextmanager
+def classes_not_loaded() -> Iterator[set[str]]:
+    """The classes that LangGraph's serializer does not load meanwhile, as `module:name`."""
+    own, blocked = get_ident(), set[str]()
+
+    def note(event: Mapping[str, Any]) -> None:
+        # A listener hears of every conversation that the process loads.
+        if get_ident() == own and event["kind"] == "msgpack_blocked":
+            blocked.add(f"{event['module']}:{event['name']}")
+
+    unregister = register_serde_event_listener(cast("Any", note))
+    try:
+        yield blocked
+    finally:
+        unregister()
 
 
 def age_of(written: datetime | None) -> float:

@@ -6,7 +6,7 @@ database does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -31,7 +31,7 @@ from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.repairing.repairer import Repairer
 from langgraph_patch.threads.read import StoredHistory, age_of
-from langgraph_patch.threads.repair import check_safe, classes_not_loaded, plan_repair, stage
+from langgraph_patch.threads.repair import check_safe, plan_repair, stage
 from langgraph_patch.threads.reports import Stopped, ThreadReport
 from langgraph_patch.threads.selection import Selection, read_each, reason_of
 from langgraph_patch.threads.stores import (
@@ -125,16 +125,14 @@ def scan_selected(
     checked = checked_saver(saver, write=False)
 
     def report(address: Address, load: storage.Loader) -> ThreadReport | None:
-        with classes_not_loaded() as blocked:
-            saved = load(checked)
-        if saved is None and server_of(checked):  # which would refuse the request
+        stored = StoredHistory.loaded(checked, load, messages_key)
+        if stored is None and server_of(checked):  # which would refuse the request
             return ThreadReport(address.thread_id, "", "healthy")  # it has never run
-        if saved is None:
+        if stored is None:
             return _unreadable(address, "there is no such thread: deleted, or spelled otherwise")
-        stored = StoredHistory(checked, saved, messages_key)
         if not selection.has_time(stored.written()):
             return None
-        return _report(stored, address, repairer, sorted(blocked))
+        return _report(stored, address, repairer)
 
     return read_each(checked, selection, report, _unreadable)
 
@@ -143,16 +141,13 @@ def _unreadable(address: Address, reason: str) -> ThreadReport:
     return ThreadReport(address.thread_id, address.namespace, "unreadable", reason=reason)
 
 
-def _report(
-    stored: StoredHistory, address: Address, repairer: Repairer, not_loaded: Sequence[str]
-) -> ThreadReport:
+def _report(stored: StoredHistory, address: Address, repairer: Repairer) -> ThreadReport:
     """The report on one history: its status, what is wrong with it and what a repair does.
 
     Args:
         stored: The history.
         address: Its address, as it was listed.
         repairer: What finds out its status.
-        not_loaded: The classes in it that LangGraph's serializer did not load.
     """
     written, found = stored.written(), stored.messages()
     messages, activity = found or [], stored.activity()
@@ -192,7 +187,7 @@ def _report(
     if server_of(stored.saver):
         return report
     try:  # what a repair checks too, so that both say the same
-        check_safe(stored, "keep", not_loaded)
+        check_safe(stored, "keep")
         if patch and is_staged:
             report = replace(report, patch=stage(stored, patch, repairer)[0])
     except Stopped as stop:

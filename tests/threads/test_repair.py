@@ -27,7 +27,7 @@ from langgraph_patch.threads import (
     scan_threads,
     undo_repair,
 )
-from langgraph_patch.threads.repair import classes_not_loaded
+from langgraph_patch.threads.read import classes_not_loaded
 from support.databases import rows_of
 from support.stored_threads import (
     ENDED,
