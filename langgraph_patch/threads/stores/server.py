@@ -19,6 +19,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
@@ -333,18 +334,18 @@ def checkpoint_of(state: Mapping[str, Any]) -> CheckpointTuple:
     """
     tasks: Sequence[Mapping[str, Any]] = state.get("tasks") or ()
     values = _values_of(state.get("values"))
+    indexed = [(storage.send_index(task["path"]), task["name"]) for task in tasks]
     triggers = {
-        storage.trigger_channel(task["name"]): None
-        for task in tasks
-        if storage.send_index(task["path"]) is None and not storage.is_reserved(task["name"])
+        storage.trigger_channel(name): None
+        for index, name in indexed
+        if index is None and not storage.is_reserved(name)
     }
-    sent = [task for task in tasks if storage.send_index(task["path"]) is not None]
-    sent.sort(key=lambda task: storage.send_index(task["path"]) or 0)
-    sends = [Send(task["name"], None) for task in sent]
+    sent = sorted((index, name) for index, name in indexed if index is not None)
+    sends = [Send(name, None) for _, name in sent]
     metadata: Any = state.get("metadata") or {}
     named, parent = state["checkpoint"], state.get("parent_checkpoint")
     return CheckpointTuple(
-        config=Address.of({"configurable": _named(named)}).config,
+        config=_config_of(named),
         checkpoint={
             "v": storage.NEWEST_FORMAT,
             "id": named["checkpoint_id"],
@@ -356,14 +357,13 @@ def checkpoint_of(state: Mapping[str, Any]) -> CheckpointTuple:
             "updated_channels": None,
         },
         metadata=metadata,
-        parent_config=Address.of({"configurable": _named(parent)}).config if parent else None,
+        parent_config=_config_of(parent) if parent else None,
         pending_writes=[write for task in tasks for write in _writes_of(task)],
     )
 
 
-def _named(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("thread_id", "checkpoint_ns", "checkpoint_id")
-    return {name: checkpoint[name] for name in names if name in checkpoint}
+def _config_of(checkpoint: Mapping[str, Any]) -> RunnableConfig:
+    return replace(Address.of({"configurable": dict(checkpoint)}), others={}).config
 
 
 def _values_of(written: Any) -> dict[str, Any]:
@@ -394,11 +394,8 @@ def _writes_of(task: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     if task.get("interrupts"):
         raised = [Interrupt(value=each.get("value"), id=each["id"]) for each in task["interrupts"]]
         yield task_id, INTERRUPT, raised
-        yield (
-            storage.NO_TASK,
-            RESUME,
-            None,
-        )  # it may have been answered, which the API does not show
+        # It may have been answered, which the API does not show.
+        yield storage.NO_TASK, RESUME, None
     if task.get("error") is not None:
         yield task_id, ERROR, str(task["error"])
     result = task.get("result")
