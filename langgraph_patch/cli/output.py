@@ -72,7 +72,7 @@ def print_threads(
     In a pipe, the columns of the table have tabs between them. The table is printed however the
     command ends, and the totals below it, where one looks.
     """
-    lines = list[list[str]]()
+    lines = list[dict[str, str]]()
     try:
         for result in results:
             # Without the histories of the patch: a long one takes long to become JSON.
@@ -87,11 +87,11 @@ def print_threads(
             values["patch"] = {"changes": changes}
             lines.append(view.line_of(options.command, values))
     finally:
-        lines.sort(key=lambda line: (line[1] == "paused", line[1] == "unreadable"))
+        lines.sort(key=lambda line: (line["state"] == "paused", line["state"] == "unreadable"))
         if lines and sys.stdout.isatty():
             print_view(view.lines_table(options.command, lines, _width()))
         elif lines:
-            rows = [[*view.HEADS[options.command]], *lines]
+            rows = [view.HEADS[options.command], *(line.values() for line in lines)]
             sys.stdout.write("".join("\t".join(map(one_line, row)) + "\n" for row in rows))
         sys.stdout.flush()  # before the totals, if both streams are one file
         if text := totals():

@@ -206,7 +206,12 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             saved: The newest checkpoint of the thread. A superstep follows it.
         """
         thread_id = Address.of(saved.config).thread_id
-        if self._status(thread_id) == "busy":
+
+        def status_of(thread: Any) -> object:
+            _check_thread(thread["thread_id"], thread_id)
+            return thread["status"]
+
+        if self._ask(self.client.threads.get, thread_id, read=status_of) == "busy":
             return "running"
         if any(channel == INTERRUPT for _, channel, _ in saved.pending_writes or ()):
             return "waiting"
@@ -221,13 +226,6 @@ class LangGraphServer(BaseCheckpointSaver[str]):
         return "waiting" if ended_well else None
 
     # --- requests ------------------------------------------------------------------------
-
-    def _status(self, thread_id: str) -> str:
-        def read(thread: Any) -> str:
-            _check_thread(thread["thread_id"], thread_id)
-            return str(thread["status"])
-
-        return str(self._ask(self.client.threads.get, thread_id, read=read))
 
     def _ask(
         self,
