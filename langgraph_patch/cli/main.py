@@ -154,17 +154,13 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     last = given.index("--", 2) if "--" in given[2:] else len(given)
     options, others = _parser().parse_known_args(given[:last])
-    behind, takes_ids = given[last + 1 :], hasattr(options, "shard")
-    unknown = [each for each in others if each.startswith("-")]
-    hint = (
-        ". An id that begins with - stands at the end, behind --" if unknown and takes_ids else ""
-    )
-    if not takes_ids:
-        unknown = [*others, *behind]
+    ids, takes_ids = [*others, *given[last + 1 :]], hasattr(options, "ids")
+    unknown = [each for each in others if each.startswith("-")] if takes_ids else ids
     if unknown:
+        hint = ". An id that begins with - stands at the end, behind --" if takes_ids else ""
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if takes_ids:
-        options.ids += [*others, *behind]
+        options.ids += ids
     options.typed = given
     return options
 

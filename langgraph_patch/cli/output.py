@@ -380,11 +380,10 @@ def next_command(options: Namespace, name: str, ids: Sequence[str] = ()) -> str:
     ids = ids or options.ids
     parts = ["THREAD" if each.startswith("-") else each for each in ids]
     if not ids:
-        chosen = [("thread", each) for each in options.thread]
-        chosen += [("since", _as_typed(options.since))] if options.since is not None else []
-        if name == "repair":
-            chosen += [("status", "damaged")] if options.status else []
-        parts = [f"--{flag}={value}" for flag, value in chosen] or ["--all"]
+        parts = [f"--thread={each}" for each in options.thread]
+        parts += [f"--since={_as_typed(options.since)}"] if options.since is not None else []
+        parts += ["--status=damaged"] if name == "repair" and options.status else []
+        parts = parts or ["--all"]
     if name != "show" and getattr(options, "shard", None):
         parts.append("--shard={}/{}".format(*options.shard))
     if options.serde:

@@ -21,11 +21,7 @@ from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.claims import read_claims
 from langgraph_patch.evidence.window import Reader
-from langgraph_patch.history.patch import (
-    changes_history,
-    patch_messages,
-    read_if_damaged,
-)
+from langgraph_patch.history.patch import changes_history, patch_messages, read_if_damaged
 from langgraph_patch.history.placeholders import is_searched
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
@@ -34,11 +30,7 @@ from langgraph_patch.threads.read import StoredHistory, age_of
 from langgraph_patch.threads.repair import check_safe, plan_repair, stage
 from langgraph_patch.threads.reports import Stopped, ThreadReport
 from langgraph_patch.threads.selection import Selection, read_each, reason_of
-from langgraph_patch.threads.stores import (
-    check_of_thread,
-    checked_saver,
-    server_of,
-)
+from langgraph_patch.threads.stores import check_of_thread, checked_saver, server_of
 
 
 def scan_threads(
