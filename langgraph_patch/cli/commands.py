@@ -159,7 +159,7 @@ def show(options: Namespace) -> int:
     counts, is_shown = output.Counts(), False
     with _open(options) as saver:
         for report in _reports(saver, counts, options):
-            if report.messages is None and report.status != "unreadable":
+            if not _has_history(report):
                 continue
             values, is_shown = report.to_dict(), True
             if options.json:
@@ -171,6 +171,11 @@ def show(options: Namespace) -> int:
     if counts.with_key and not (is_shown or options.status):
         output.tell(options, "no run has written a history there yet.")
     return output.exit_code(counts, options)
+
+
+def _has_history(report: ThreadReport) -> bool:
+    """Whether there is, or may be, a history: a graph without messages has none."""
+    return report.messages is not None or report.status == "unreadable"
 
 
 def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key: str) -> list[Any]:
@@ -195,7 +200,8 @@ def repair(options: Namespace) -> int:
             outcomes.can_undo = False
             output.tell(options, f"{problem}: these repairs could not be undone.")
         reports = _reports(saver, counts, options, search=False)
-        todo: Iterable[ThreadReport] = filter(_may_be_repaired, reports)
+        todo: Iterable[ThreadReport]
+        todo = (each for each in reports if each.status != "healthy" and _has_history(each))
         if options.apply and not options.yes:
             found = [*todo]  # what a human is asked about is what is written
             deque(_repairs(saver, output.each_of(options, found, "planned"), options, plans), 0)
@@ -245,12 +251,6 @@ def _check_selected(options: Namespace) -> None:
         raise OptionError(f"name or select threads, or --all: --all is without ids and {by}.")
     elif not (is_chosen or options.all):
         raise OptionError(f"name threads, select them with {by}, or --all.")
-
-
-def _may_be_repaired(report: ThreadReport) -> bool:
-    """Whether a repair looks at a history: not if it is healthy, or a graph without messages."""
-    has_key = report.messages is not None or report.status == "unreadable"
-    return has_key and report.status != "healthy"
 
 
 def _total_of_repair(counts: output.Counts, outcomes: output.Counts, options: Namespace) -> str:

@@ -84,11 +84,7 @@ class PostgresStore(TableStore):
 
     def undo_problem(self, saver: Any) -> str | None:
         """Why no repair can be undone; None if nothing speaks against it, or it is not known."""
-        if not is_unchanged(saver):
-            return None
-        with storage.postgres_cursor(saver) as cursor:
-            may_delete = [*cursor.execute(_MAY_DELETE)]
-        if may_delete:
+        if not is_unchanged(saver) or self._rows(saver, (_MAY_DELETE,)):
             return None
         return f"{_DATABASE}: the user may not DELETE in the table 'checkpoints', as an undo does"
 
