@@ -250,17 +250,8 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             reason = f"{status} {error.response.reason_phrase}"
             said = str(error)
             text = _on_one_line(said if said.startswith(reason) else f"{reason}: {said}")
-            if status in _OF_SERVER:
-                fails = _ServerError
-                problem = (
-                    f"it refuses all requests: check its URL and LANGGRAPH_API_KEY, or try again "
-                    f"later ({text})."
-                )
-            else:
-                problem = f"it refused the request ({text})"
-                if status in _OF_OTHERS:
-                    fails = _ServerError
-                    problem += ": is this the URL of a LangGraph Server?"
+            problem = _OF_ALL.get(status, "it refused the request ({})").format(text)
+            fails = _ServerError if status in _OF_ALL else ThreadError
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             fails = _ServerError
             problem = f"is it running, and is the URL right? ({_on_one_line(brief(error))})"
@@ -273,17 +264,18 @@ class LangGraphServer(BaseCheckpointSaver[str]):
         raise fails(f"LangGraph Server: {problem}")
 
 
-_OF_SERVER = (
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
-"""The statuses that every other request would get too."""
-
-_OF_OTHERS = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
-"""Those that a LangGraph Server answers to none of these requests."""
+_REFUSES = "it refuses all requests: check its URL and LANGGRAPH_API_KEY, or try again later ({})."
+_IS_OTHER = "it refused the request ({}): is this the URL of a LangGraph Server?"
+_OF_ALL: Mapping[int, str] = {
+    HTTPStatus.UNAUTHORIZED: _REFUSES,
+    HTTPStatus.TOO_MANY_REQUESTS: _REFUSES,
+    HTTPStatus.BAD_GATEWAY: _REFUSES,
+    HTTPStatus.SERVICE_UNAVAILABLE: _REFUSES,
+    HTTPStatus.GATEWAY_TIMEOUT: _REFUSES,
+    HTTPStatus.METHOD_NOT_ALLOWED: _IS_OTHER,
+    HTTPStatus.NOT_IMPLEMENTED: _IS_OTHER,
+}
+"""What is said of the statuses that every other request would get too."""
 
 
 def _on_one_line(text: str) -> str:
