@@ -188,7 +188,6 @@ _KINDS: Mapping[str, tuple[str, str, str]] = {
     "converted": ("⇄", "magenta", "converts result of"),
     "joined": ("∪", "cyan", "joins results of"),
     "promoted": ("↑", "blue", "rewrites call of"),
-    "renamed": ("✎", "blue", "renames call of"),
     "corrected": ("✓", "blue", "corrects"),
 }
 """For each kind of cell a sign and a colour, so that nobody has to tell colours apart, and for a
@@ -212,8 +211,6 @@ _DEFECTS: Mapping[str, str] = {
     "misplaced": "result* in the wrong place",
     "orphan": "result* without a call",
     "duplicate": "result* beside another of the same call",
-    "bad_id": "invalid call id*",
-    "bad_name": "invalid tool name*",
     "wrong_role": "result* in another role",
     "superseded": "placeholder* that can be replaced",
     "bad_field": "message* with a damaged field",
@@ -288,6 +285,9 @@ HEADS: Mapping[str, Mapping[str, str]] = {
 """For each command that prints a table its heads, and the fact below each."""
 _NARROW, _COLOURED = ("state", "age"), ("state", "wrong", "reason")
 
+STATUSES = ("damaged", "paused", "unreadable", "healthy")
+"""Those of a report, as a command orders them."""
+
 _GREEN, _YELLOW = ("healthy", "repaired", "undone"), ("paused", "planned", "young")
 
 
@@ -313,32 +313,31 @@ def _facts(values: Values) -> dict[str, str]:
     }
 
 
-def line_of(command: str, values: Values) -> list[str]:
-    """The line of a report or a repair in the table of a command: a text for each of its heads."""
+def line_of(command: str, values: Values) -> dict[str, str]:
+    """The line of a report or a repair in the table of a command: the facts below its heads."""
     facts = {"thread": label_of(values), **_facts(values)}
     facts["before"] = f"checkpoint {values['before']}" if values.get("before") else ""
     asks = facts["asks"] and f"asks {_cut(facts['asks'], 80)}"
     facts["wrong"] = "; ".join(filter(None, (asks, facts["defects"], facts["reason"])))
-    return [facts[fact] for fact in HEADS[command].values()]
+    return {fact: facts[fact] for fact in HEADS[command].values()}
 
 
-def lines_table(command: str, lines: Sequence[Sequence[str]], width: int) -> Table:
+def lines_table(command: str, lines: Sequence[Mapping[str, str]], width: int) -> Table:
     """The table of a command on a terminal: columns without any text are left out.
 
     In a narrow terminal an id stands above its texts: no word is broken.
     """
-    rows = [dict(zip(HEADS[command].values(), line, strict=True)) for line in lines]
-    heads = {h: fact for h, fact in HEADS[command].items() if any(row[fact] for row in rows)}
+    heads = {h: fact for h, fact in HEADS[command].items() if any(line[fact] for line in lines)}
     if is_narrow := width < _WIDE:
         heads = {h: fact for h, fact in heads.items() if fact in _NARROW} | _ID
     table = _table()
     for head in heads:
         is_id = head == "THREAD" and not is_narrow  # it can be copied: the others become narrower
         table.add_column(head, no_wrap=is_id, max_width=width // 2 if is_id else None)
-    for row in rows:
-        colour, name = _colour_of(row["state"]), _text(_named(row.pop("thread")), "bold")
-        cells = {fact: _text(row[fact], colour if fact in _COLOURED else "") for fact in row}
-        below = [cell for fact, cell in cells.items() if fact not in _NARROW and cell]
+    for line in lines:
+        colour, name = _colour_of(line["state"]), _text(_named(line["thread"]), "bold")
+        cells = {fact: _text(line[fact], colour if fact in _COLOURED else "") for fact in line}
+        below = [c for fact, c in cells.items() if fact not in (*_NARROW, "thread") and c]
         shown = {**cells, "thread": Group(name, *below) if is_narrow else name}
         table.add_row(*(shown[fact] for fact in heads.values()))
     return table

@@ -142,13 +142,11 @@ def scan(options: Namespace) -> int:
     counts = output.Counts()
     with _open(options) as saver:
         reports = _reports(saver, counts, options)
-        wanted = options.status or [status for status in output.STATUSES if status != "healthy"]
-        results = (each for each in reports if each.status in wanted)
+        results = (each for each in reports if options.status or each.status != "healthy")
         output.print_threads(options, results, lambda: output.summary(counts))
     if options.json:
-        output.print_json(output.totals_of(counts, options), whole=True)
-    if not output.has_histories(counts, options):
-        return output.CLEAN
+        output.print_json(output.totals_of(counts, options))
+    output.check_found(counts, options)
     if "damaged" in counts.first:
         command = output.next_command(options, "show", [counts.first["damaged"]])
         output.tell(options, "next for one thread: this shows what happened to it:", command)
@@ -161,17 +159,23 @@ def show(options: Namespace) -> int:
     counts, is_shown = output.Counts(), False
     with _open(options) as saver:
         for report in _reports(saver, counts, options):
-            if report.messages is None and report.status != "unreadable":
+            if not _has_history(report):
                 continue
             values, is_shown = report.to_dict(), True
             if options.json:
-                output.print_json(values, whole=True)
+                output.print_json(values)
                 continue
             history = _history(saver, report, options.messages_key)
             output.print_view(view.report_view(values, history, whole=options.all))
-    if output.has_histories(counts, options) and not (is_shown or options.status):
+    output.check_found(counts, options)
+    if counts.with_key and not (is_shown or options.status):
         output.tell(options, "no run has written a history there yet.")
     return output.exit_code(counts, options)
+
+
+def _has_history(report: ThreadReport) -> bool:
+    """Whether there is, or may be, a history: a graph without messages has none."""
+    return report.messages is not None or report.status == "unreadable"
 
 
 def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key: str) -> list[Any]:
@@ -196,7 +200,8 @@ def repair(options: Namespace) -> int:
             outcomes.can_undo = False
             output.tell(options, f"{problem}: these repairs could not be undone.")
         reports = _reports(saver, counts, options, search=False)
-        todo: Iterable[ThreadReport] = filter(_may_be_repaired, reports)
+        todo: Iterable[ThreadReport]
+        todo = (each for each in reports if each.status != "healthy" and _has_history(each))
         if options.apply and not options.yes:
             found = [*todo]  # what a human is asked about is what is written
             deque(_repairs(saver, output.each_of(options, found, "planned"), options, plans), 0)
@@ -207,8 +212,7 @@ def repair(options: Namespace) -> int:
         results = _repairs(saver, todo, options, outcomes, dry_run=not options.apply)
         shown = (each for each in results if each.outcome != "healthy")
         output.print_threads(options, shown, lambda: _total_of_repair(counts, outcomes, options))
-    if not output.has_histories(counts, options):
-        return output.CLEAN
+    output.check_found(counts, options)
     if outcomes.states["paused"]:
         outcomes.paused_with_damage = counts.paused_with_damage
     return output.exit_code(outcomes, options)
@@ -227,11 +231,10 @@ def undo(options: Namespace) -> int:
         if options.apply and not (options.yes or _is_confirmed(options, planned, "undo {} in")):
             output.tell(options, "nothing was undone.")
             return output.DAMAGED
-        acts = (
-            (address, partial(_undo_one, saver, address, plan, options)) for address, plan in plans
+        results = (
+            _done(saver, options, outcomes, plan, partial(_undo_one, saver, address, plan, options))
+            for address, plan in output.each_of(options, plans, "done")
         )
-        each = output.each_of(options, acts, "done")
-        results = (_done(saver, options, outcomes, *act) for act in each)
         none = "" if plans else "no thread has a repair to undo"
         output.print_threads(options, results, lambda: _total(outcomes, options, "undone", none))
     return output.exit_code(outcomes, options)
@@ -248,12 +251,6 @@ def _check_selected(options: Namespace) -> None:
         raise OptionError(f"name or select threads, or --all: --all is without ids and {by}.")
     elif not (is_chosen or options.all):
         raise OptionError(f"name threads, select them with {by}, or --all.")
-
-
-def _may_be_repaired(report: ThreadReport) -> bool:
-    """Whether a repair looks at a history: not if it is healthy, or a graph without messages."""
-    has_key = report.messages is not None or report.status == "unreadable"
-    return has_key and report.status != "healthy"
 
 
 def _total_of_repair(counts: output.Counts, outcomes: output.Counts, options: Namespace) -> str:
@@ -280,10 +277,12 @@ def _repairs(
     for report in todo:
         is_full = outcomes.states["repaired"] + outcomes.states["planned"] == options.limit
         if is_full and _is_changed(report, options):
-            outcomes.beyond_limit += 1
+            # This outcome is of the command line only.
+            left = cast("Any", output.BEYOND)
+            outcomes.add(ThreadRepair(report.thread_id, report.namespace, left))
         else:
             act = partial(_repair_one, saver, report, options, dry_run=dry_run)
-            yield _done(saver, options, outcomes, Address(report.thread_id, report.namespace), act)
+            yield _done(saver, options, outcomes, report, act)
 
 
 def _is_confirmed(options: Namespace, plans: output.Counts, what: str) -> bool:
@@ -313,7 +312,7 @@ def _repair_one(
         return ThreadRepair(report.thread_id, report.namespace, "refused", report.reason)
     return threads.repair_thread(
         saver,
-        Address(report.thread_id, report.namespace).config,
+        report.config,
         on_pause=options.on_pause,
         min_age=options.min_age.total_seconds(),
         recover=options.recover,
@@ -326,19 +325,18 @@ def _undo_one(
     saver: BaseCheckpointSaver[Any], address: Address, plan: ThreadRepair, options: Namespace
 ) -> ThreadRepair:
     """Undo one repair."""
-    if plan.outcome != "planned":
+    if plan.outcome != "planned" or not options.apply:
         return plan
-    if options.apply:
-        threads.undo_repair(saver, address.config)
-    # The outcome "undone" is of the command line only.
-    return replace(plan, outcome=cast("Any", "undone")) if options.apply else plan
+    threads.undo_repair(saver, address.config)
+    # This outcome is of the command line only.
+    return replace(plan, outcome=cast("Any", "undone"))
 
 
 def _done(
     saver: BaseCheckpointSaver[Any],
     options: Namespace,
     outcomes: output.Counts,
-    address: Address,
+    planned: ThreadReport | ThreadRepair,
     act: Callable[[], ThreadRepair],
 ) -> ThreadRepair:
     """What a repair or an undo did; whatever goes wrong with one thread is a refusal."""
@@ -348,10 +346,9 @@ def _done(
         check_of_thread(error, saver)
         if options.debug:
             raise
-        reason = (str(error) if isinstance(error, PatchError) else brief(error)) + output.notes_of(
-            error
-        )
-        result = ThreadRepair(address.thread_id, address.namespace, "refused", reason)
+        said = str(error) if isinstance(error, PatchError) else brief(error)
+        reason = said + output.notes_of(error)
+        result = ThreadRepair(planned.thread_id, planned.namespace, "refused", reason)
     outcomes.add(result)
     return result
 

@@ -129,12 +129,8 @@ def _converse(calls: list[dict[str, Any]], texts: Sequence[str], *, patched: boo
     # Not get_state(): it shows the result of the finished tool as if it were in the history.
     saved: Any = graph.checkpointer
     messages = saved.get(thread)["channel_values"]["messages"]
-    marks = [
-        (m.tool_call_id, m.additional_kwargs.get(PLACEHOLDER_KEY, {}))
-        for m in messages
-        if m.type == "tool"
-    ]
-    cut = {call_id for call_id, mark in marks if mark.get("cause") == "malformed"}
+    marked = [(m, m.additional_kwargs.get(PLACEHOLDER_KEY, {})) for m in messages]
+    cut = {m.tool_call_id for m, mark in marked if mark.get("cause") == "malformed"}
     for message in messages:
         made = message.tool_calls if isinstance(message, AIMessage) else ()
         words = [f"{call['name']}({call['id']}) {json.dumps(call['args'])}" for call in made]

@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_database(add: Callable[..., Any]) -> None:
-    add("database", metavar="DB", action=_Database, help="where the threads are: see below")
+    add("database", metavar="DB", type=_database, help="where the threads are: see below")
     add("--json", action="store_true", help="print one JSON object a line")
     text = "print no summary, progress or next steps; errors and --json are printed whole"
     add("--quiet", action="store_true", help=text)
@@ -122,8 +122,7 @@ def _add_selection(add: Callable[..., Any]) -> None:
 
 def _add_filters(add: Callable[..., Any]) -> None:
     text = "only histories that a scan finds so; repeatable (default: all; of scan: no healthy)"
-    statuses = ("damaged", "paused", "unreadable", "healthy")
-    add("--status", action="append", default=[], choices=statuses, help=text)
+    add("--status", action="append", default=[], choices=view.STATUSES, help=text)
 
 
 def _add_show(add: Callable[..., Any]) -> None:
@@ -155,36 +154,27 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     last = given.index("--", 2) if "--" in given[2:] else len(given)
     options, others = _parser().parse_known_args(given[:last])
-    behind, takes_ids = given[last + 1 :], hasattr(options, "shard")
-    unknown = [each for each in others if each.startswith("-")]
-    hint = (
-        ". An id that begins with - stands at the end, behind --" if unknown and takes_ids else ""
-    )
-    if not takes_ids:
-        unknown = [*others, *behind]
+    ids, takes_ids = [*others, *given[last + 1 :]], hasattr(options, "ids")
+    unknown = [each for each in others if each.startswith("-")] if takes_ids else ids
     if unknown:
+        hint = ". An id that begins with - stands at the end, behind --" if takes_ids else ""
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if takes_ids:
-        options.ids += [*others, *behind]
+        options.ids += ids
+        options.database, options.named = options.database
     options.typed = given
     return options
 
 
-class _Database(argparse.Action):
-    """Keeps the path or the URI of a database, which may hold a password, and how it was named."""
-
-    def __call__(
-        self, _: object, namespace: argparse.Namespace, named: Any, _option: object = None
-    ) -> None:
-        """Read the argument."""
-        location = os.environ.get(named[4:]) if named.startswith("env:") else named
-        if location is None:
-            text = f"the environment variable {named[4:]!r} is not set"
-            raise argparse.ArgumentError(self, text)
-        if not location:
-            text = f"{quoted(named)} is empty: expected the name of a database"
-            raise argparse.ArgumentError(self, text)
-        namespace.database, namespace.named = location, named
+def _database(named: str) -> tuple[str, str]:
+    """The path or the URI of a database, which may hold a password, and how it was named."""
+    location = os.environ.get(named[4:]) if named.startswith("env:") else named
+    if location is None:
+        raise argparse.ArgumentTypeError(f"the environment variable {named[4:]!r} is not set")
+    if not location:
+        text = f"{quoted(named)} is empty: expected the name of a database"
+        raise argparse.ArgumentTypeError(text)
+    return location, named
 
 
 _DURATION = re.compile(r"(\d{1,5})(s|min|h|d)?")

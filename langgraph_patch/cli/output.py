@@ -29,7 +29,6 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 from langgraph_patch import view
 from langgraph_patch._text import database_name, may_hold_password, one_line, say
 from langgraph_patch.errors import OptionError, chain_of
-from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.findings import CAUSES
 from langgraph_patch.threads import ThreadRepair, ThreadReport
 from langgraph_patch.threads.repair import STOPPED_RUN, WRITTEN
@@ -42,11 +41,8 @@ CLEAN, DAMAGED, REFUSED = 0, 1, 3
 # --- results -----------------------------------------------------------------------------
 
 
-def print_json(values: Mapping[str, Any], *, whole: bool = False) -> None:
-    """Print values on one line; unless `whole`, with the changes in the place of the patch."""
-    if not whole:
-        changes = (values.get("patch") or {}).get("changes", [])
-        values = {key: values[key] for key in values if key != "patch"} | {"changes": changes}
+def print_json(values: Mapping[str, Any]) -> None:
+    """Print values on one line."""
     # Parsed again: Python writes NaN and Infinity, which are not JSON, so they become strings.
     text = json.dumps(json.loads(json.dumps(values, default=repr), parse_constant=str))
     sys.stdout.write(f"{text}\n")
@@ -76,43 +72,30 @@ def print_threads(
     In a pipe, the columns of the table have tabs between them. The table is printed however the
     command ends, and the totals below it, where one looks.
     """
-    lines = list[list[str]]()
+    lines = list[dict[str, str]]()
     try:
         for result in results:
+            # Without the histories of the patch: a long one takes long to become JSON.
+            values = replace(result, patch=None).to_dict()
+            changes = [each.to_dict() for each in result.patch.changes] if result.patch else []
             if options.json:
-                print_json(_without_history(result, has_messages=True).to_dict())
+                del values["patch"]
+                print_json({**values, "changes": changes})
                 continue
             if result.patch and getattr(options, "diff", False):
                 print_view(Group(view.report_view(result.to_dict()), ""))
-            values = _without_history(result, has_messages=False).to_dict()
+            values["patch"] = {"changes": changes}
             lines.append(view.line_of(options.command, values))
     finally:
-        lines.sort(key=lambda line: (line[1] == "paused", line[1] == "unreadable"))
+        lines.sort(key=lambda line: (line["state"] == "paused", line["state"] == "unreadable"))
         if lines and sys.stdout.isatty():
             print_view(view.lines_table(options.command, lines, _width()))
         elif lines:
-            rows = [[*view.HEADS[options.command]], *lines]
+            rows = [view.HEADS[options.command], *(line.values() for line in lines)]
             sys.stdout.write("".join("\t".join(map(one_line, row)) + "\n" for row in rows))
         sys.stdout.flush()  # before the totals, if both streams are one file
         if text := totals():
             tell(options, text)
-
-
-def _without_history(
-    result: ThreadReport | ThreadRepair, *, has_messages: bool
-) -> ThreadReport | ThreadRepair:
-    """A result with the changes of its patch alone: a long history takes long to become JSON.
-
-    Args:
-        result: The result.
-        has_messages: Whether each change keeps its messages.
-    """
-    if not result.patch:
-        return result
-    changes = result.patch.changes
-    if not has_messages:
-        changes = tuple(replace(each, before=None, after=None) for each in changes)
-    return replace(result, patch=Patch([], changes, []))
 
 
 def tell(options: Namespace, text: str, command: str = "") -> None:
@@ -223,8 +206,6 @@ _DAMAGE: Mapping[Any, str] = {
 }
 """The kinds of changes that are counted, and what they are called."""
 
-STATUSES = ("damaged", "paused", "unreadable", "healthy")
-
 
 @dataclass
 class Counts:
@@ -234,10 +215,8 @@ class Counts:
         states: By their status, or by the outcome of their repair.
         kinds: By the kinds of changes that repair them; a history counts once for each.
         with_key: Those that have the state key.
-        asking: Those that wait for a human.
+        pauses: For how many seconds each one that waits for a human has waited.
         paused_with_damage: Those that wait, with damage that the answer does not repair.
-        beyond_limit: Those that are left to the next command.
-        oldest_pause: For how many seconds one has waited at most.
         first: The id of the first thread of each status or outcome.
         can_undo: Whether these repairs can be undone.
     """
@@ -245,10 +224,8 @@ class Counts:
     states: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     with_key: int = 0
-    asking: int = 0
+    pauses: list[float] = field(default_factory=list)
     paused_with_damage: int = 0
-    beyond_limit: int = 0
-    oldest_pause: float = 0.0
     first: dict[str, str] = field(default_factory=dict)
     can_undo: bool = True
 
@@ -259,14 +236,13 @@ class Counts:
         self.states[state] += 1
         is_stopped = state == "paused" and STOPPED_RUN in (result.reason or "")
         self.first.setdefault(_STOPPED if is_stopped else state, result.thread_id)
-        self.asking += (is_asking := state == "paused" and not is_stopped)
         if result.patch and state != "paused":
             signs = [(each.kind, each.cause, each.defect) for each in result.patch.changes]
             self.kinds.update({str(sign) for each in signs for sign in each if sign in _DAMAGE})
         if report:
             if state == "paused":
                 self.paused_with_damage += bool(report.defects or report.patch)
-                self.oldest_pause = max(self.oldest_pause, (is_asking and report.age) or 0)
+                self.pauses += [] if is_stopped else [report.age or 0.0]
             # A history that is unreadable may have the key. A thread without a run has no history.
             self.with_key += report.messages is not None or report.checkpoint_id is None
 
@@ -290,9 +266,9 @@ def summary(counts: Counts) -> str:
     text = f"{total:,} {noun}: {outcomes_in_words(counts)}."
     if kinds := kinds_in_words(counts):
         text += f" Of the damaged, each under all its kinds: {kinds}."
-    if counts.asking:
-        age = view.age_in_words(counts.oldest_pause)
-        text += f" Waiting for a human: {counts.asking:,}, the oldest for {age}."
+    if pauses := counts.pauses:
+        age = view.age_in_words(max(pauses))
+        text += f" Waiting for a human: {len(pauses):,}, the oldest for {age}."
     if counts.paused_with_damage:
         text += f" Paused with damage: {counts.paused_with_damage:,}."
     return text
@@ -300,8 +276,7 @@ def summary(counts: Counts) -> str:
 
 def outcomes_in_words(counts: Counts) -> str:
     """How many histories have each outcome, by its name."""
-    outcomes = {**counts.states, "beyond --limit": counts.beyond_limit}
-    return ", ".join(f"{outcomes[each]:,} {each}" for each in sorted(outcomes) if outcomes[each])
+    return ", ".join(f"{count:,} {each}" for each, count in sorted(counts.states.items()) if count)
 
 
 def totals_of(counts: Counts, options: Namespace) -> dict[str, Any]:
@@ -311,13 +286,15 @@ def totals_of(counts: Counts, options: Namespace) -> dict[str, Any]:
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "totals": {
             "histories": counts.states.total(),
-            **{status: counts.states[status] for status in STATUSES},
+            **{status: counts.states[status] for status in view.STATUSES},
             "paused_with_damage": counts.paused_with_damage,
             "by_kind": {kind: counts.kinds[kind] for kind in _DAMAGE if counts.kinds[kind]},
         },
     }
 
 
+BEYOND = "beyond --limit"
+"""The outcome of a history that is left to the next command."""
 _STOPPED = "paused without a question"
 _NEXT = {
     "damaged": "this plans the repair and writes nothing yet (or deploy with_patching(graph), and "
@@ -331,6 +308,7 @@ _NEXT = {
     "young": "wait, or lower --min-age.",
     "moved": "repair it again.",
     "refused": "its line says why; or deploy with_patching(graph).",
+    BEYOND: "the same command repairs the next ones, once these are written.",
 }
 """The next step for each status and each outcome that leaves something to do."""
 _NEXT_OF_UNDO = {
@@ -345,21 +323,19 @@ _NEXT_OF_SERVER = {
 }
 
 
-def has_histories(counts: Counts, options: Namespace) -> bool:
-    """Whether a history was found; says so if no thread matches.
+def check_found(counts: Counts, options: Namespace) -> None:
+    """Say so if no thread matches.
 
     Raises:
         OptionError: If none has the key: nothing is called healthy that nobody looked at.
     """
-    found = counts.states.total()
-    if not found:
+    if not (found := counts.states.total()):
         tell(options, "no thread matches.")
     elif not counts.with_key:
         raise OptionError(
             f"none of {found:,} histories has a state key {options.messages_key!r}: select other "
             f"threads, or name the key with --messages-key."
         )
-    return bool(found)
 
 
 def exit_code(counts: Counts, options: Namespace) -> int:
@@ -371,13 +347,9 @@ def exit_code(counts: Counts, options: Namespace) -> int:
         if state in counts.first and (state, counts.can_undo) != ("repaired", False):
             command = "" if is_server else _following(counts, options, state)
             tell(options, f"next for {state}: {step}", command)
-    if counts.beyond_limit:
-        step = "the same command repairs the next ones, once these are written"
-        tell(options, f"next for beyond --limit: {step}.")
-    waiting, beyond = counts.paused_with_damage, counts.beyond_limit
-    left = {"damaged": states["damaged"], "waiting with damage": waiting}
-    left |= {"planned": states["planned"], "beyond --limit": beyond}
-    text = ", ".join(f"{count:,} {name}" for name, count in left.items() if count)
+    left = {**states, "waiting with damage": counts.paused_with_damage}
+    names = ("damaged", "waiting with damage", "planned", BEYOND)
+    text = ", ".join(f"{left[name]:,} {name}" for name in names if left.get(name))
     if any(states[each] for each in ("unreadable", "refused", "young", "moved")):
         if text:
             tell(options, f"exit code 3 takes precedence over 1, which stands for: {text}.")
@@ -408,11 +380,10 @@ def next_command(options: Namespace, name: str, ids: Sequence[str] = ()) -> str:
     ids = ids or options.ids
     parts = ["THREAD" if each.startswith("-") else each for each in ids]
     if not ids:
-        chosen = [("thread", each) for each in options.thread]
-        chosen += [("since", _as_typed(options.since))] if options.since is not None else []
-        if name == "repair":
-            chosen += [("status", "damaged")] if options.status else []
-        parts = [f"--{flag}={value}" for flag, value in chosen] or ["--all"]
+        parts = [f"--thread={each}" for each in options.thread]
+        parts += [f"--since={_as_typed(options.since)}"] if options.since is not None else []
+        parts += ["--status=damaged"] if name == "repair" and options.status else []
+        parts = parts or ["--all"]
     if name != "show" and getattr(options, "shard", None):
         parts.append("--shard={}/{}".format(*options.shard))
     if options.serde:

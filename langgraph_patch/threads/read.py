@@ -6,13 +6,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from functools import partial
+from threading import get_ident
+from typing import Any, Final, Literal, cast
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
@@ -20,13 +24,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.evidence.superstep import (
-    Superstep,
-    Task,
-    fold,
-    superstep_of,
-    written_messages,
-)
+from langgraph_patch.evidence.superstep import fold, superstep_of, written_messages
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.threads.stores import server_of
 
@@ -55,12 +53,14 @@ class StoredHistory:
     Attributes:
         saver: The checkpointer.
         saved: The checkpoint.
-        messages_key: The state key of the history.
+        messages_key: The state key of the history. Default: `"messages"`.
+        not_loaded: The classes in the checkpoint that LangGraph's serializer did not load.
     """
 
     saver: BaseCheckpointSaver[Any]
     saved: CheckpointTuple
-    messages_key: str
+    messages_key: str = "messages"
+    not_loaded: Sequence[str] = ()
 
     @classmethod
     def newest(
@@ -71,25 +71,20 @@ class StoredHistory:
         Raises:
             ThreadError: If there is no such thread.
         """
-        return cls.of(saver, address, saver.get_tuple(address.newest.config), messages_key)
+        load = partial(storage.load_newest, address.newest)
+        if found := cls.loaded(saver, load, messages_key):
+            return found
+        where = f" in namespace {address.namespace!r}" if address.namespace else ""
+        raise ThreadError(f"There is no thread {address.thread_id!r}{where}.")
 
     @classmethod
-    def of(
-        cls,
-        saver: BaseCheckpointSaver[Any],
-        address: Address,
-        saved: CheckpointTuple | None,
-        messages_key: str = "messages",
-    ) -> StoredHistory:
-        """The history in a checkpoint that was read.
-
-        Raises:
-            ThreadError: If there is no such thread: nothing was read.
-        """
-        if saved is None:
-            where = f" in namespace {address.namespace!r}" if address.namespace else ""
-            raise ThreadError(f"There is no thread {address.thread_id!r}{where}.")
-        return cls(saver, saved, messages_key)
+    def loaded(
+        cls, saver: BaseCheckpointSaver[Any], load: storage.Loader, messages_key: str = "messages"
+    ) -> StoredHistory | None:
+        """The history in a checkpoint that is loaded; None if there is none."""
+        with classes_not_loaded() as blocked:
+            saved = load(saver)
+        return cls(saver, saved, messages_key, sorted(blocked)) if saved else None
 
     @property
     def checkpoint_id(self) -> str:
@@ -186,8 +181,12 @@ class StoredHistory:
         is_asked = any(task.errors and task.interrupt_ids for task in step.writers)
         if not is_asked or server_of(self.saver):  # whose API shows no answers
             return {}
+        try:
+            tasks = step.tasks
+        except Exception:  # noqa: BLE001 - any: what is stored may name what no graph can have
+            return {}
         found: dict[str, str] = {}
-        for task in _tasks_of(step):
+        for task in tasks:
             ids = {*task.answered}
             is_below = task.errors and task.interrupt_ids and not task.owns_interrupts
             if is_below and (below := self.saver.get_tuple(task.below.config)):
@@ -241,22 +240,26 @@ class StoredHistory:
         return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
 
 
-def _tasks_of(step: Superstep) -> Sequence[Task]:
-    """The tasks of a superstep; none if no graph fits what is stored."""
+@contextmanager
+def classes_not_loaded() -> Iterator[set[str]]:
+    """The classes that LangGraph's serializer does not load meanwhile, as `module:name`."""
+    own, blocked = get_ident(), set[str]()
+
+    def note(event: Mapping[str, Any]) -> None:
+        # A listener hears of every conversation that the process loads.
+        if get_ident() == own and event["kind"] == "msgpack_blocked":
+            blocked.add(f"{event['module']}:{event['name']}")
+
+    unregister = register_serde_event_listener(cast("Any", note))
     try:
-        return step.tasks
-    except Exception:  # noqa: BLE001 - any: what is stored may name what no graph can have
-        return ()
+        yield blocked
+    finally:
+        unregister()
 
 
 def age_of(written: datetime | None) -> float:
-    """The seconds since a checkpoint was written; 0 if that is not known, or lies ahead."""
-    return max(0.0, -seconds_ahead(written))
-
-
-def seconds_ahead(written: datetime | None) -> float:
-    """How far the time of a checkpoint is ahead of this machine's clock; 0 if it is not known."""
-    return (written - datetime.now(UTC)).total_seconds() if written else 0.0
+    """The seconds since a checkpoint was written; 0 if that is not known, negative if ahead."""
+    return (datetime.now(UTC) - written).total_seconds() if written else 0.0
 
 
 def _checked_messages(value: Any) -> list[BaseMessage]:

@@ -19,14 +19,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from threading import get_ident
 from typing import Any, Final, Literal, cast
 
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels import BinaryOperatorAggregate
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
-from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph.graph.message import add_messages
 
@@ -35,7 +33,7 @@ from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
 from langgraph_patch._text import brief, cut, quoted, short
 from langgraph_patch.errors import OptionError, check_flags
-from langgraph_patch.evidence.recover import Recovery, recover_evidence
+from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.evidence.superstep import superstep_of
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.patch import changes_history
@@ -44,7 +42,7 @@ from langgraph_patch.history.reading import read_history
 from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import Repairer
 from langgraph_patch.state import unknown_key_error
-from langgraph_patch.threads.read import MARK, StoredHistory, age_of, are_equal, seconds_ahead
+from langgraph_patch.threads.read import MARK, StoredHistory, age_of, are_equal
 from langgraph_patch.threads.reports import Refused, Stopped, ThreadRepair
 from langgraph_patch.threads.selection import checked_address
 from langgraph_patch.threads.stores import checked_saver, server_of, store_of
@@ -145,7 +143,10 @@ def repair_thread(
         reconcile=reconcile,
     )
     saver, address = checked_saver(saver, write=True), checked_address(config)
-    base, not_loaded = _read(saver, address, messages_key)
+    base = StoredHistory.newest(saver, address, messages_key)
+    versions = base.saved.checkpoint["channel_versions"]
+    if messages_key not in versions:
+        raise unknown_key_error(messages_key, versions)
     result = partial(ThreadRepair, address.thread_id, address.namespace, before=base.checkpoint_id)
     if reason := base.differs_from(address):
         return result("moved", reason)
@@ -154,7 +155,7 @@ def repair_thread(
         _id_after(base)
         patch = plan_repair(base, base.messages() or [], repairer)
         _check_due(base, patch, min_age)
-        check_safe(base, on_pause, not_loaded)
+        check_safe(base, on_pause)
         patch, repaired = stage(base, patch, repairer)
         if not dry_run:
             _put(base, repaired, patch.messages)
@@ -163,38 +164,6 @@ def repair_thread(
     if dry_run:
         return result("planned", patch=patch)
     return result("repaired", patch=patch, after=repaired.checkpoint["id"])
-
-
-# --- read --------------------------------------------------------------------------------
-
-
-def _read(
-    saver: BaseCheckpointSaver[Any], address: Address, messages_key: str
-) -> tuple[StoredHistory, list[str]]:
-    """The newest checkpoint, and the classes in it that LangGraph's serializer does not load."""
-    with classes_not_loaded() as blocked:
-        base = StoredHistory.newest(saver, address, messages_key)
-    versions = base.saved.checkpoint["channel_versions"]
-    if messages_key not in versions:
-        raise unknown_key_error(messages_key, versions)
-    return base, sorted(blocked)
-
-
-@contextmanager
-def classes_not_loaded() -> Iterator[set[str]]:
-    """The classes that LangGraph's serializer does not load meanwhile, as `module:name`."""
-    own, blocked = get_ident(), set[str]()
-
-    def note(event: Mapping[str, Any]) -> None:
-        # A listener hears of every conversation that the process loads.
-        if get_ident() == own and event["kind"] == "msgpack_blocked":
-            blocked.add(f"{event['module']}:{event['name']}")
-
-    unregister = register_serde_event_listener(cast("Any", note))
-    try:
-        yield blocked
-    finally:
-        unregister()
 
 
 # --- plan --------------------------------------------------------------------------------
@@ -213,20 +182,19 @@ def plan_repair(base: StoredHistory, messages: list[BaseMessage], repairer: Repa
     Raises:
         EvidenceError: If the checkpointer raises.
     """
-    reading, recovery = read_history(messages, ends_pauses=True), Recovery()
-    if repairer.recover:
-        recovery = run_sync(
-            recover_evidence(
-                base.saver,
-                base.saved.config,
-                reading.messages,
-                reading.without_result,
-                messages_key=base.messages_key,
-                required=True,
-                # An API does not show the records of calls that run once.
-                once=() if server_of(base.saver) else None,
-            )
+    reading = read_history(messages, ends_pauses=True)
+    recovery = run_sync(
+        recover_evidence(
+            base.saver,
+            base.saved.config,
+            reading.messages,
+            reading.without_result if repairer.recover else (),
+            messages_key=base.messages_key,
+            required=True,
+            # An API does not show the records of calls that run once.
+            once=() if server_of(base.saver) else None,
         )
+    )
     return run_sync(repairer.repair_with(recovery, reading, {}, restore=False)).patch
 
 
@@ -244,23 +212,22 @@ def _check_due(base: StoredHistory, patch: Patch, min_age: float) -> None:
     if not changes_history(patch):
         ends = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
         raise Stopped("paused", ends) if base.activity() else Stopped("healthy")
-    if (age := age_of(base.written())) < min_age:
-        ahead = seconds_ahead(base.written())
-        clocks = f" (its time is {ahead:.0f} s ahead of this machine's: one clock is wrong)"
+    since = age_of(base.written())
+    if (age := max(0.0, since)) < min_age:
+        ahead = f" (its time is {-since:.0f} s ahead of this machine's: one clock is wrong)"
         raise Stopped(
             "young",
-            f"its newest checkpoint is {age:.0f} s old{clocks if ahead > 1 else ''} and a tool may "
+            f"its newest checkpoint is {age:.0f} s old{ahead if since < -1 else ''} and a tool may "
             f"be running: wait until it is {min_age:.0f} s old, or lower the minimum age",
         )
 
 
-def check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str]) -> None:
+def check_safe(base: StoredHistory, on_pause: OnPause) -> None:
     """Check that nothing depends on what only the graph of the application knows.
 
     Args:
         base: The checkpoint that has the damaged history.
         on_pause: As for `repair_thread`.
-        not_loaded: The classes in it that LangGraph's serializer did not load.
 
     Raises:
         Stopped: If it is not repaired.
@@ -269,10 +236,10 @@ def check_safe(base: StoredHistory, on_pause: OnPause, not_loaded: Sequence[str]
         raise Refused(
             "a run was stopped before its first superstep: continue it with invoke(None) first"
         )
-    if not_loaded:
+    if names := base.not_loaded:
         raise Refused(
-            f"its state holds classes that were not loaded ({', '.join(not_loaded)}): allow them "
-            f"in the serializer of the checkpointer (--trust {not_loaded[0]})"
+            f"its state holds classes that were not loaded ({', '.join(names)}): allow them in the "
+            f"serializer of the checkpointer (--trust {names[0]})"
         )
     if base.is_ambiguous():
         raise Refused(

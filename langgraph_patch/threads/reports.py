@@ -49,9 +49,9 @@ class _Result:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**values, "patch": values["patch"].to_dict() if values["patch"] else None}
 
-    def _label(self) -> str:
+    def _line(self, state: str, details: str | None) -> str:
         place = f" in {self.namespace!r}" if self.namespace else ""
-        return f"{self.thread_id!r}{place}"
+        return f"{self.thread_id!r}{place}: {state}" + (f" - {details}" if details else "")
 
     def __repr__(self) -> str:
         return labelled(self, " ")
@@ -112,15 +112,11 @@ class ThreadReport(_Result):
         return {**_Result.to_dict(self), "defects": defects, "asks": asks}
 
     def __str__(self) -> str:
-        return f"{self._label()}: {self.status}{self._details()}"
-
-    def _details(self) -> str:
         if self.patch:
-            return f" - {self.patch}" + (f"; {self.reason}" if self.reason else "")
-        if self.defects:
-            counted = Counter(change.defect for change in self.defects)
-            return " - " + ", ".join(f"{count} {kind}" for kind, count in counted.items())
-        return f" - {self.reason}" if self.reason else ""
+            return self._line(self.status, "; ".join(filter(None, (str(self.patch), self.reason))))
+        counted = Counter(change.defect for change in self.defects)
+        defects = ", ".join(f"{count} {kind}" for kind, count in counted.items())
+        return self._line(self.status, defects or self.reason)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -153,5 +149,4 @@ class ThreadRepair(_Result):
         return self.outcome in ("paused", "young", "moved", "refused")
 
     def __str__(self) -> str:
-        details = self.reason or (str(self.patch) if self.patch else "")
-        return f"{self._label()}: {self.outcome}" + (f" - {details}" if details else "")
+        return self._line(self.outcome, self.reason or (str(self.patch) if self.patch else None))

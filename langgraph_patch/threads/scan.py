@@ -6,7 +6,7 @@ database does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -21,24 +21,16 @@ from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.claims import read_claims
 from langgraph_patch.evidence.window import Reader
-from langgraph_patch.history.patch import (
-    changes_history,
-    patch_messages,
-    read_if_damaged,
-)
+from langgraph_patch.history.patch import changes_history, patch_messages, read_if_damaged
 from langgraph_patch.history.placeholders import is_searched
 from langgraph_patch.history.reading import Reading, read_history
 from langgraph_patch.history.repair import patch_reading
 from langgraph_patch.repairing.repairer import Repairer
 from langgraph_patch.threads.read import StoredHistory, age_of
-from langgraph_patch.threads.repair import check_safe, classes_not_loaded, plan_repair, stage
+from langgraph_patch.threads.repair import check_safe, plan_repair, stage
 from langgraph_patch.threads.reports import Stopped, ThreadReport
 from langgraph_patch.threads.selection import Selection, read_each, reason_of
-from langgraph_patch.threads.stores import (
-    check_of_thread,
-    checked_saver,
-    server_of,
-)
+from langgraph_patch.threads.stores import check_of_thread, checked_saver, server_of
 
 
 def scan_threads(
@@ -125,12 +117,14 @@ def scan_selected(
     checked = checked_saver(saver, write=False)
 
     def report(address: Address, load: storage.Loader) -> ThreadReport | None:
-        with classes_not_loaded() as blocked:
-            saved = load(checked)
-        if saved is None:
-            return _without_checkpoint(checked, address)
-        stored = StoredHistory(checked, saved, messages_key)
-        return _report(stored, address, selection, repairer, sorted(blocked))
+        stored = StoredHistory.loaded(checked, load, messages_key)
+        if stored is None and server_of(checked):  # which would refuse the request
+            return ThreadReport(address.thread_id, "", "healthy")  # it has never run
+        if stored is None:
+            return _unreadable(address, "there is no such thread: deleted, or spelled otherwise")
+        if not selection.has_time(stored.written()):
+            return None
+        return _report(stored, address, repairer)
 
     return read_each(checked, selection, report, _unreadable)
 
@@ -139,61 +133,30 @@ def _unreadable(address: Address, reason: str) -> ThreadReport:
     return ThreadReport(address.thread_id, address.namespace, "unreadable", reason=reason)
 
 
-_GONE = "there is no such thread: deleted, or spelled otherwise"
-
-
-def _without_checkpoint(saver: BaseCheckpointSaver[Any], address: Address) -> ThreadReport:
-    if server_of(saver):  # it would refuse the request
-        return ThreadReport(address.thread_id, "", "healthy")  # it has never run
-    return _unreadable(address, _GONE)
-
-
-def _report(
-    stored: StoredHistory,
-    address: Address,
-    selection: Selection,
-    repairer: Repairer,
-    not_loaded: Sequence[str],
-) -> ThreadReport | None:
-    """The report on one history; None if it is older than what is asked for.
+def _report(stored: StoredHistory, address: Address, repairer: Repairer) -> ThreadReport:
+    """The report on one history: its status, what is wrong with it and what a repair does.
 
     Args:
         stored: The history.
         address: Its address, as it was listed.
-        selection: What is asked for.
         repairer: What finds out its status.
-        not_loaded: The classes in it that LangGraph's serializer did not load.
     """
-    written = stored.written()
-    if not selection.has_time(written):
-        return None
-    messages = stored.messages()
+    written, found = stored.written(), stored.messages()
+    messages, activity = found or [], stored.activity()
+    reason = _after_answer(stored)
+    if reason or activity == "waiting":
+        reason = _started_once(stored, messages) or reason
     report = ThreadReport(
         address.thread_id,
         address.namespace,
         "healthy",
         checkpoint_id=stored.checkpoint_id,
-        age=age_of(written),
+        age=max(0.0, age_of(written)),
         written=written.isoformat(timespec="seconds") if written else None,
-        messages=None if messages is None else len(messages),
+        messages=None if found is None else len(found),
+        reason=reason,
         repaired=stored.is_repair(),
     )
-    return _with_status(report, stored, messages or [], repairer, not_loaded)
-
-
-def _with_status(
-    report: ThreadReport,
-    stored: StoredHistory,
-    messages: list[BaseMessage],
-    repairer: Repairer,
-    not_loaded: Sequence[str],
-) -> ThreadReport:
-    """The report on a history, with its status, what is wrong with it and what a repair does."""
-    activity = stored.activity()
-    reason = _after_answer(stored)
-    if reason or activity == "waiting":
-        reason = _started_once(stored, messages) or reason
-    report = replace(report, reason=reason)
     reading = _read(messages, leaves_open=activity is not None)
     defects = patch_reading(reading).changes if reading else ()
     if activity == "waiting":
@@ -201,7 +164,7 @@ def _with_status(
         return replace(report, status="paused", defects=defects, asks=asks)
     if reading is None or (activity and not defects):
         return report
-    patch, is_staged = None, repairer.recover and not server_of(stored.saver)
+    patch, is_staged = None, repairer.recover
     if repairer.recover:
         try:
             patch = plan_repair(stored, messages, repairer)
@@ -213,9 +176,10 @@ def _with_status(
         if not changes_history(patch):
             return report
     report = replace(report, status="damaged", defects=defects, patch=patch)
+    if server_of(stored.saver):
+        return report
     try:  # what a repair checks too, so that both say the same
-        if not server_of(stored.saver):
-            check_safe(stored, "keep", not_loaded)
+        check_safe(stored, "keep")
         if patch and is_staged:
             report = replace(report, patch=stage(stored, patch, repairer)[0])
     except Stopped as stop:

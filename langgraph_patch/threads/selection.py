@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from heapq import merge
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -24,24 +24,6 @@ from langgraph_patch.evidence.claims import is_record
 from langgraph_patch.threads.stores import check_of_thread, store_of
 
 _T = TypeVar("_T")
-
-Shard: TypeAlias = tuple[int, int]
-"""A share of all threads: the number of the share, from 1 on, and of how many."""
-
-
-def is_in(shard: Shard | None, thread_id: str) -> bool:
-    """Whether a thread is in a share of all threads, which is the same in each version and process.
-
-    Examples:
-        >>> from langgraph_patch.threads.selection import is_in
-        >>> [number for number in (1, 2, 3) if is_in((number, 3), "user-1")]
-        [2]
-    """
-    if shard is None:
-        return True
-    number, count = shard
-    digest = hashlib.sha256(thread_id.encode("utf-8", "surrogateescape")).digest()
-    return int.from_bytes(digest[:4]) % count == number - 1
 
 
 def checked_address(config: RunnableConfig) -> Address:
@@ -94,7 +76,7 @@ class Selection:
     thread_ids: Iterable[str] | None = None
     include: Callable[[str], bool] | None = None
     since: datetime | None = None
-    shard: Shard | None = None
+    shard: tuple[int, int] | None = None
     may_be_gone: bool = False
     rate: int | None = None
 
@@ -129,7 +111,20 @@ class Selection:
     def has_id(self, thread_id: str) -> bool:
         """Whether the histories of a thread are read."""
         is_included = self.include is None or self.include(thread_id)
-        return is_included and is_in(self.shard, thread_id)
+        return is_included and self.has_share(thread_id)
+
+    def has_share(self, thread_id: str) -> bool:
+        """Whether a thread is in the share, which is the same in each version and process.
+
+        Examples:
+            >>> from langgraph_patch.threads.selection import Selection
+            >>> shares = [Selection(shard=(number, 3)) for number in (1, 2, 3)]
+            >>> [share.has_share("user-1") for share in shares]
+            [False, True, False]
+        """
+        number, count = self.shard or (1, 1)
+        digest = hashlib.sha256(thread_id.encode("utf-8", "surrogateescape")).digest()
+        return int.from_bytes(digest[:4]) % count == number - 1
 
     def has_time(self, written: datetime | None) -> bool:
         """Whether a history that was written to then is read; also if that is not known."""
@@ -161,7 +156,7 @@ def _listed(saver: BaseCheckpointSaver[Any], selection: Selection) -> Iterator[A
     if selection.thread_ids is None:
         yield from listed(saver, None)
         return
-    named = [each for each in selection.thread_ids if is_in(selection.shard, each)]
+    named = [*filter(selection.has_share, selection.thread_ids)]
     for start in range(0, len(named), _NAMED):
         some = named[start : start + _NAMED]
         found = [*listed(saver, some)]

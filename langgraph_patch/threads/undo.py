@@ -102,7 +102,7 @@ def find_repairs(
     saver = checked_saver(saver, write=True)
 
     def planned(address: Address, load: storage.Loader) -> tuple[Address, ThreadRepair] | None:
-        newest = StoredHistory.of(saver, address, load(saver))
+        newest = StoredHistory.loaded(saver, load) or StoredHistory.newest(saver, address)
         names = address.thread_id, address.namespace
         if newest.is_repair():
             at = replace(address, checkpoint_id=newest.checkpoint_id)

@@ -22,7 +22,7 @@ from langgraph_patch import validate_messages
 from langgraph_patch._langgraph.storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.threads import ThreadReport, repair_thread, scan_threads, undo_repair
-from langgraph_patch.threads.repair import classes_not_loaded
+from langgraph_patch.threads.read import classes_not_loaded
 from support.databases import rows_of
 from support.stored_threads import (
     WIRE,

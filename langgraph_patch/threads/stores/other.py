@@ -21,9 +21,8 @@ another service for its key gets none for the next thread either.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from traceback import walk_tb
-from types import FrameType
 from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
@@ -52,7 +51,38 @@ class Store:
     def list_addresses(self, saver: Any, thread_ids: Sequence[str] | None) -> Iterator[Address]:
         """The addresses of the histories of some threads, or of all for None."""
         for thread_id in [None] if thread_ids is None else thread_ids:
-            yield from _listed(saver, thread_id)
+            yield from self._listed(saver, thread_id)
+
+    def _listed(self, saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:
+        name, root = type(saver).__name__, Address(thread_id or "")
+        config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
+        try:
+            listing = saver.list(None if thread_id is None else config)
+            named = sorted({_as_read(Address.of(saved.config)) for saved in listing})
+        except Exception as error:  # any: not every checkpointer can list threads
+            if is_interrupt(error):
+                raise
+            if thread_id is not None:  # some want a namespace too; every thread has the root
+                return [root] if self._exists(saver, root) else []
+            if self.is_failure([*chain_of(error)]):
+                error.add_note(f"If {name} cannot list its threads: {_ADVICE}")
+                raise
+            raise ThreadError(
+                f"{name} cannot list its threads ({brief(error)}). {_ADVICE}"
+            ) from error
+        if not named and thread_id is None and not isinstance(saver, InMemorySaver):
+            raise ThreadError(
+                f"{name} lists no thread: it is empty, or it cannot list its threads. {_ADVICE}"
+            )
+        return named
+
+    def _exists(self, saver: BaseCheckpointSaver[Any], root: Address) -> bool:
+        try:
+            return saver.get_tuple(root.config) is not None
+        except Exception as error:  # any: its report says why it cannot be read
+            if is_interrupt(error) or self.is_failure([*chain_of(error)]):
+                raise
+            return True
 
     def read_newest(self, saver: Any, addresses: Sequence[Address]) -> Loaders:  # noqa: ARG002 - for others
         """What loads the newest checkpoints of some histories: those that were read at once."""
@@ -82,38 +112,13 @@ class Store:
 
         None if it is an error of another driver.
         """
-        return _is_failure(chain)
-
-
-def _listed(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> list[Address]:
-    name, root = type(saver).__name__, Address(thread_id or "")
-    config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
-    try:
-        listing = saver.list(None if thread_id is None else config)
-        named = sorted({_as_read(Address.of(saved.config)) for saved in listing})
-    except Exception as error:  # any: not every checkpointer can list threads
-        if is_interrupt(error):
-            raise
-        if thread_id is not None:  # some want a namespace too; every thread has the root
-            return [root] if _exists(saver, root) else []
-        if _is_failure([*chain_of(error)]):
-            error.add_note(f"If {name} cannot list its threads: {_ADVICE}")
-            raise
-        raise ThreadError(f"{name} cannot list its threads ({brief(error)}). {_ADVICE}") from error
-    if not named and thread_id is None and not isinstance(saver, InMemorySaver):
-        raise ThreadError(
-            f"{name} lists no thread: it is empty, or it cannot list its threads. {_ADVICE}"
-        )
-    return named
-
-
-def _exists(saver: BaseCheckpointSaver[Any], root: Address) -> bool:
-    try:
-        return saver.get_tuple(root.config) is not None
-    except Exception as error:  # any: its report says why it cannot be read
-        if is_interrupt(error) or _is_failure([*chain_of(error)]):
-            raise
-        return True
+        if any(isinstance(each, ConnectionError | TimeoutError) for each in chain):
+            return True
+        frames = [frame for each in chain for frame, _ in walk_tb(each.__traceback__)]
+        # Of the class: an object, such as a collection of MongoDB, may have any attribute.
+        classes = [type(frame.f_locals.get("self")) for frame in frames]
+        is_loading = any(hasattr(c, "loads_typed") or issubclass(c, BaseMessage) for c in classes)
+        return not is_loading and any(map(_is_of_driver, chain))
 
 
 _ADVICE = "Name the threads: scan_threads(saver, thread_ids=[...])."
@@ -123,24 +128,6 @@ def _as_read(address: Address) -> Address:
     # langgraph-checkpoint-redis lists the root namespace as it is stored, and does not find it so.
     namespace = "" if address.namespace == "__empty__" else address.namespace
     return Address(address.thread_id, namespace)
-
-
-# --- whose failure an error is -----------------------------------------------------------
-
-
-def _is_failure(chain: Sequence[BaseException]) -> bool:
-    """Whether a database failed, whatever its driver is."""
-    if any(isinstance(each, ConnectionError | TimeoutError) for each in chain):
-        return True
-    frames = [frame for each in chain for frame, _ in walk_tb(each.__traceback__)]
-    return not is_loading(frames) and any(map(_is_of_driver, chain))
-
-
-def is_loading(frames: Iterable[FrameType]) -> bool:
-    """Whether one of these calls is that of a method of a serializer or of a message."""
-    # Of the class: an object, such as a collection of MongoDB, may have any attribute.
-    classes = (type(frame.f_locals.get("self")) for frame in frames)
-    return any(hasattr(each, "loads_typed") or issubclass(each, BaseMessage) for each in classes)
 
 
 def _is_of_driver(error: BaseException) -> bool:

@@ -59,8 +59,8 @@ class PostgresStore(TableStore):
         """Read the newest checkpoints of some histories at once.
 
         One that is not there, or of an old format, is left out: it is then read alone. So are all
-        of a subclass, which may read them otherwise. If the statement takes too long, or one of
-        them is the reason that it fails, two halves are read.
+        of a subclass, which may read them otherwise, and all of a statement that takes too long or
+        fails because of one of them.
         """
         if not is_unchanged(saver):
             return {}
@@ -69,11 +69,7 @@ class PostgresStore(TableStore):
         except Exception as error:  # of a driver that may not be installed
             if self.is_failure([*chain_of(error)]):
                 raise
-        if len(addresses) == 1:
             return {}
-        middle = len(addresses) // 2
-        first, second = addresses[:middle], addresses[middle:]
-        return self.read_newest(saver, first) | self.read_newest(saver, second)
 
     def delete_checkpoint(self, saver: Any, address: Address) -> bool:
         """Delete a checkpoint; where another writer's lock is in the way, try again."""
@@ -88,11 +84,7 @@ class PostgresStore(TableStore):
 
     def undo_problem(self, saver: Any) -> str | None:
         """Why no repair can be undone; None if nothing speaks against it, or it is not known."""
-        if not is_unchanged(saver):
-            return None
-        with storage.postgres_cursor(saver) as cursor:
-            may_delete = [*cursor.execute(_MAY_DELETE)]
-        if may_delete:
+        if not is_unchanged(saver) or self._rows(saver, (_MAY_DELETE,)):
             return None
         return f"{_DATABASE}: the user may not DELETE in the table 'checkpoints', as an undo does"
 

@@ -19,6 +19,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
@@ -205,7 +206,12 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             saved: The newest checkpoint of the thread. A superstep follows it.
         """
         thread_id = Address.of(saved.config).thread_id
-        if self._status(thread_id) == "busy":
+
+        def status_of(thread: Any) -> object:
+            _check_thread(thread["thread_id"], thread_id)
+            return thread["status"]
+
+        if self._ask(self.client.threads.get, thread_id, read=status_of) == "busy":
             return "running"
         if any(channel == INTERRUPT for _, channel, _ in saved.pending_writes or ()):
             return "waiting"
@@ -220,13 +226,6 @@ class LangGraphServer(BaseCheckpointSaver[str]):
         return "waiting" if ended_well else None
 
     # --- requests ------------------------------------------------------------------------
-
-    def _status(self, thread_id: str) -> str:
-        def read(thread: Any) -> str:
-            _check_thread(thread["thread_id"], thread_id)
-            return str(thread["status"])
-
-        return str(self._ask(self.client.threads.get, thread_id, read=read))
 
     def _ask(
         self,
@@ -251,17 +250,8 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             reason = f"{status} {error.response.reason_phrase}"
             said = str(error)
             text = _on_one_line(said if said.startswith(reason) else f"{reason}: {said}")
-            if status in _OF_SERVER:
-                fails = _ServerError
-                problem = (
-                    f"it refuses all requests: check its URL and LANGGRAPH_API_KEY, or try again "
-                    f"later ({text})."
-                )
-            else:
-                problem = f"it refused the request ({text})"
-                if status in _OF_OTHERS:
-                    fails = _ServerError
-                    problem += ": is this the URL of a LangGraph Server?"
+            problem = _OF_ALL.get(status, "it refused the request ({})").format(text)
+            fails = _ServerError if status in _OF_ALL else ThreadError
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             fails = _ServerError
             problem = f"is it running, and is the URL right? ({_on_one_line(brief(error))})"
@@ -274,17 +264,18 @@ class LangGraphServer(BaseCheckpointSaver[str]):
         raise fails(f"LangGraph Server: {problem}")
 
 
-_OF_SERVER = (
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
-"""The statuses that every other request would get too."""
-
-_OF_OTHERS = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
-"""Those that a LangGraph Server answers to none of these requests."""
+_REFUSES = "it refuses all requests: check its URL and LANGGRAPH_API_KEY, or try again later ({})."
+_IS_OTHER = "it refused the request ({}): is this the URL of a LangGraph Server?"
+_OF_ALL: Mapping[int, str] = {
+    HTTPStatus.UNAUTHORIZED: _REFUSES,
+    HTTPStatus.TOO_MANY_REQUESTS: _REFUSES,
+    HTTPStatus.BAD_GATEWAY: _REFUSES,
+    HTTPStatus.SERVICE_UNAVAILABLE: _REFUSES,
+    HTTPStatus.GATEWAY_TIMEOUT: _REFUSES,
+    HTTPStatus.METHOD_NOT_ALLOWED: _IS_OTHER,
+    HTTPStatus.NOT_IMPLEMENTED: _IS_OTHER,
+}
+"""What is said of the statuses that every other request would get too."""
 
 
 def _on_one_line(text: str) -> str:
@@ -333,18 +324,18 @@ def checkpoint_of(state: Mapping[str, Any]) -> CheckpointTuple:
     """
     tasks: Sequence[Mapping[str, Any]] = state.get("tasks") or ()
     values = _values_of(state.get("values"))
+    indexed = [(storage.send_index(task["path"]), task["name"]) for task in tasks]
     triggers = {
-        storage.trigger_channel(task["name"]): None
-        for task in tasks
-        if storage.send_index(task["path"]) is None and not storage.is_reserved(task["name"])
+        storage.trigger_channel(name): None
+        for index, name in indexed
+        if index is None and not storage.is_reserved(name)
     }
-    sent = [task for task in tasks if storage.send_index(task["path"]) is not None]
-    sent.sort(key=lambda task: storage.send_index(task["path"]) or 0)
-    sends = [Send(task["name"], None) for task in sent]
+    sent = sorted((index, name) for index, name in indexed if index is not None)
+    sends = [Send(name, None) for _, name in sent]
     metadata: Any = state.get("metadata") or {}
     named, parent = state["checkpoint"], state.get("parent_checkpoint")
     return CheckpointTuple(
-        config=Address.of({"configurable": _named(named)}).config,
+        config=_config_of(named),
         checkpoint={
             "v": storage.NEWEST_FORMAT,
             "id": named["checkpoint_id"],
@@ -356,14 +347,13 @@ def checkpoint_of(state: Mapping[str, Any]) -> CheckpointTuple:
             "updated_channels": None,
         },
         metadata=metadata,
-        parent_config=Address.of({"configurable": _named(parent)}).config if parent else None,
+        parent_config=_config_of(parent) if parent else None,
         pending_writes=[write for task in tasks for write in _writes_of(task)],
     )
 
 
-def _named(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("thread_id", "checkpoint_ns", "checkpoint_id")
-    return {name: checkpoint[name] for name in names if name in checkpoint}
+def _config_of(checkpoint: Mapping[str, Any]) -> RunnableConfig:
+    return replace(Address.of({"configurable": dict(checkpoint)}), others={}).config
 
 
 def _values_of(written: Any) -> dict[str, Any]:
@@ -394,11 +384,8 @@ def _writes_of(task: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     if task.get("interrupts"):
         raised = [Interrupt(value=each.get("value"), id=each["id"]) for each in task["interrupts"]]
         yield task_id, INTERRUPT, raised
-        yield (
-            storage.NO_TASK,
-            RESUME,
-            None,
-        )  # it may have been answered, which the API does not show
+        # It may have been answered, which the API does not show.
+        yield storage.NO_TASK, RESUME, None
     if task.get("error") is not None:
         yield task_id, ERROR, str(task["error"])
     result = task.get("result")

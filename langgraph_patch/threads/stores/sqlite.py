@@ -23,23 +23,20 @@ from langgraph_patch.threads.stores.tables import (
     not_ordinary,
 )
 
+_KEYS = """SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
+    SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints WHERE {}
+)"""
+"""As bytes: SQLite stores any bytes as text."""
+_ARE_TEXTS = "typeof(thread_id) = 'text' AND typeof(checkpoint_ns) = 'text'"
+
 
 class SqliteStore(TableStore):
     """The tables of a SQLite file; one statement is a transaction."""
 
-    # As bytes: SQLite stores any bytes as text. What is no text comes behind all texts.
-    page = """SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
-        SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
-        WHERE typeof(thread_id) = 'text' AND typeof(checkpoint_ns) = 'text' AND {}
-        ORDER BY thread_id, checkpoint_ns LIMIT {page}
-    )"""
-    odd = """SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
-        SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
-        WHERE typeof(thread_id) <> 'text' OR typeof(checkpoint_ns) <> 'text'
-    )"""
-    named = """SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB) FROM (
-        SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints WHERE thread_id IN ({})
-    )"""
+    # What is no text comes behind all texts.
+    page = _KEYS.format(f"{_ARE_TEXTS} AND {{}} ORDER BY thread_id, checkpoint_ns LIMIT {{page}}")
+    odd = _KEYS.format(f"NOT ({_ARE_TEXTS})")
+    named = _KEYS.format("thread_id IN ({})")
     after = "(thread_id, checkpoint_ns) > (CAST(? AS TEXT), CAST(? AS TEXT))"
     writes = "writes"
     parameter = "?"

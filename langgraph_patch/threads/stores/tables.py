@@ -6,8 +6,7 @@ only. So its tables are queried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from langgraph_patch._langgraph.address import Address
@@ -68,24 +67,22 @@ class TableStore(Store):
 
     def _names(self, saver: Any, statement: str, values: Sequence[Any]) -> list[tuple[Any, Any]]:
         """The thread id and the namespace of each row."""
-        with self._rows(saver, (statement, values)) as rows:
-            names = [tuple(row.values()) if isinstance(row, Mapping) else row for row in rows]
+        rows = self._rows(saver, (statement, values))
+        names = (tuple(row.values()) if isinstance(row, Mapping) else row for row in rows)
         return [(t, n) for t, n in names if None not in (t, n)]
 
     def delete_checkpoint(self, saver: Any, address: Address) -> bool:
         """Delete a checkpoint if it is the newest of its history and has no pending writes."""
         names = address.thread_id, address.namespace, address.checkpoint_id
         delete = (_DELETE.format(self.parameter, self.writes), names)
-        with self._rows(saver, *self.lock, delete) as rows:
-            return bool([*rows])
+        return bool(self._rows(saver, *self.lock, delete))
 
-    @contextmanager
-    def _rows(self, saver: Any, *statements: tuple[Any, ...]) -> Iterator[Iterable[Any]]:
-        """Execute statements in one transaction, which lasts as long as the rows of the last."""
+    def _rows(self, saver: Any, *statements: tuple[Any, ...]) -> list[Any]:
+        """The rows of the last of some statements, all in one transaction."""
         with self.cursor(saver) as cursor:
             for statement in statements:
                 cursor.execute(*statement)
-            yield cursor
+            return [*cursor]
 
 
 _DELETE = """DELETE FROM checkpoints AS c
