@@ -16,7 +16,6 @@ of the application makes a message of it all the same, that message is dropped.
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import tomllib
 import uuid
@@ -39,7 +38,7 @@ from langgraph.types import Command
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch._sansio import IOGenerator, IORequest, method_request, with_methods
 from langgraph_patch.errors import GraphError, StartedError
 from langgraph_patch.evidence.claiming import Record, keeps_first_write
 from langgraph_patch.evidence.claims import Claim
@@ -250,14 +249,14 @@ class OnceCall:
 
     # --- run it ------------------------------------------------------------------------------
 
-    def around(self, request: IORequest) -> IOGenerator[Any]:
+    def around(self, running: IOGenerator[Any]) -> IOGenerator[Any]:
         """Run the call, with all wrappers and error handlers of the application."""
         self._is_asynchronous = yield _IS_ASYNCHRONOUS
         if not (yield from self._run.stored()):  # a run that is killed would make the call anew
             raise self._unknown("version")
         token = _CLAIMED.set(_CLAIMED.get() | {self.record.row})
         try:
-            result = yield request
+            result = yield from running
         except (Exception, asyncio.CancelledError, KeyboardInterrupt) as error:
             if self._instead is None or not isinstance(error, Exception):
                 yield from self._end_with(error)
@@ -293,12 +292,12 @@ class OnceCall:
                 raise self.refused("together")
         return not last.questions or last.taken != self._answers
 
-    def start(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
+    def start(self, call: Mapping[str, Any], running: IOGenerator[Any]) -> IOGenerator[Any]:
         """Run the tool, if no other run has started it.
 
         Args:
             call: The call as it reaches the tool: a wrapper may have changed its arguments.
-            request: Runs the tool.
+            running: Runs the tool.
         """
         what = Claim.digest(call["name"], call["args"])
         if self._is_asynchronous and not (yield _IS_ASYNCHRONOUS) and self._would_wait():
@@ -314,39 +313,35 @@ class OnceCall:
             raise GraphBubbleUp
         if not self._result:
             try:
-                self._result = [(yield request)]
+                self._result = [(yield from running)]
             except BaseException as error:
                 self._error = error
                 raise
         return self._result[0]
 
-    def run(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
+    def run(self, call: Mapping[str, Any], running: IOGenerator[Any]) -> IOGenerator[Any]:
         """Run the call where nothing else is between it and its tool; the arguments of `start`."""
-        started = IORequest(
-            lambda: run_sync(self.start(call, request)),
-            lambda: run_async(self.start(call, request)),
-        )
-        return (yield from self.around(started))
+        return (yield from self.around(self.start(call, running)))
 
     def wrap(self, request: ToolCallRequest, handler: Callable[..., Any]) -> IOGenerator[Any]:
         """Run the call as a `wrap_tool_call` does: what is inside of it may call the tool again."""
         inner = request.override(tool=self._only_once(request.tool)) if request.tool else request
-        call = IORequest(lambda: handler(inner), lambda: handler(inner))
-        return (yield from self.run(request.tool_call, call))
+
+        def handled() -> IOGenerator[Any]:
+            return (yield IORequest(lambda: handler(inner), lambda: handler(inner)))
+
+        return (yield from self.run(request.tool_call, handled()))
 
     def _only_once(self, tool: BaseTool) -> BaseTool:
         """A copy of a tool that does not run a second time."""
         runs = count()
 
-        def invoke(*args: Any, **kwargs: Any) -> Any:
-            return self._refuse_again() if next(runs) else tool.invoke(*args, **kwargs)
+        def run(*args: Any, **kwargs: Any) -> IOGenerator[Any]:
+            if next(runs):
+                self._refuse_again()
+            return (yield method_request(tool, "invoke", *args, **kwargs))
 
-        async def ainvoke(*args: Any, **kwargs: Any) -> Any:
-            return self._refuse_again() if next(runs) else await tool.ainvoke(*args, **kwargs)
-
-        copied = copy.copy(tool)
-        object.__setattr__(copied, "invoke", invoke)  # it is a pydantic model
-        object.__setattr__(copied, "ainvoke", ainvoke)
+        copied: BaseTool = with_methods(tool, ("invoke", "ainvoke"), run)
         return copied
 
     def _would_wait(self) -> bool:
