@@ -31,6 +31,7 @@ from langgraph.config import get_config
 from langgraph.runtime import get_runtime
 
 from langgraph_patch._langgraph import storage
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.details import TOLD, check, read
 from langgraph_patch._langgraph.nodes import Nodes
 from langgraph_patch._sansio import IOGenerator, IORequest
@@ -123,21 +124,19 @@ class Run:
         return self._own.get("thread_id")
 
     @property
-    def thread(self) -> RunnableConfig | None:
-        """The thread and the namespace of the graph as a config, or None.
+    def thread(self) -> Address | None:
+        """The address of the graph in its thread; None without a thread.
 
         It names the current checkpoint. With durability "exit" that one is not stored yet, so it
         names the checkpoint that the caller started the run from, if any.
         """
         if self.thread_id is None:
             return None
-        thread = {"thread_id": str(self.thread_id), "checkpoint_ns": self.namespace}  # as stored
         current: Any = self.place.get(self.namespace)
         if self.writes_at_exit:
             current = None if self.namespace else self._metadata.get("checkpoint_id")
-        if isinstance(current, str):
-            thread["checkpoint_id"] = current
-        return {"configurable": thread}
+        checkpoint_id = current if isinstance(current, str) else None
+        return Address(str(self.thread_id), self.namespace, checkpoint_id)  # as it is stored
 
     @property
     def place(self) -> Mapping[str, str]:

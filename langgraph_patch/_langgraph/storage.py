@@ -16,7 +16,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from langchain_core.runnables import RunnableConfig
 from langgraph import channels, types
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import TASKS
@@ -194,12 +193,13 @@ def accepted_input(saved: CheckpointTuple) -> Any:
     return saved.checkpoint["channel_values"].get(START)
 
 
-def is_found(saver: Any, thread: RunnableConfig | None) -> IOGenerator[bool]:
-    """Whether a checkpointer has the checkpoint that a config names, or has it soon."""
-    is_named = saver and thread and "checkpoint_id" in thread["configurable"]
-    for wait in WAITS if is_named else ():
+def is_found(saver: Any, address: Address | None) -> IOGenerator[bool]:
+    """Whether a checkpointer has the checkpoint that an address names, or has it soon."""
+    if saver is None or address is None or address.checkpoint_id is None:
+        return False
+    for wait in WAITS:
         yield IORequest(partial(time.sleep, wait), partial(asyncio.sleep, wait))
-        if (yield method_request(saver, "get_tuple", thread)) is not None:
+        if (yield method_request(saver, "get_tuple", address.config)) is not None:
             return True
     return False
 
@@ -256,22 +256,16 @@ def later_checkpoint_id(checkpoint_id: str, ticks: int) -> str | None:
         >>> later_checkpoint_id("1ef4f797-8335-6428-8001-8a1503f9b875", 1)
         '1ef4f797-8335-6429-8001-8a1503f9b875'
     """
-    parts = _time_and_rest(checkpoint_id)
-    if parts is None:
-        return None
-    ticked, rest = parts[0] + ticks, parts[1]
-    return str(uuid.UUID(int=(ticked >> 12) << 80 | _UUID6 << 76 | (ticked & 0xFFF) << 64 | rest))
-
-
-def _time_and_rest(checkpoint_id: str) -> tuple[int, int] | None:
-    """The parts of an id: 48 bits of the time, 4 of the version, 12 of the time, 64 of others."""
     try:
         old = uuid.UUID(checkpoint_id)
     except ValueError:
         return None
     if old.version != _UUID6:
         return None
-    return old.int >> 80 << 12 | (old.int >> 64) & 0xFFF, old.int & (2**64 - 1)
+    # 48 bits of the time, 4 of the version, 12 of the time, 64 of others.
+    ticked = (old.int >> 80 << 12 | (old.int >> 64) & 0xFFF) + ticks
+    rest = old.int & (2**64 - 1)
+    return str(uuid.UUID(int=(ticked >> 12) << 80 | _UUID6 << 76 | (ticked & 0xFFF) << 64 | rest))
 
 
 # --- values that a `DeltaChannel` spreads over checkpoints --------------------------------

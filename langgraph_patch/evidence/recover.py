@@ -41,7 +41,6 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch._langgraph.address import Address
@@ -98,7 +97,7 @@ class Recovery:
 
 def recover_evidence(
     saver: BaseCheckpointSaver[Any],
-    config: RunnableConfig,
+    address: Address,
     messages: Sequence[BaseMessage],
     calls: Sequence[Call],
     *,
@@ -114,10 +113,9 @@ def recover_evidence(
 
     Args:
         saver: The checkpointer. It is only read. It is not read if `calls` is empty.
-        config: Names the thread (`thread_id`), the namespace of the graph that has the calls
-            (`checkpoint_ns`, default `""`), and the current checkpoint (`checkpoint_id`,
-            default the newest). If the current checkpoint is still being written, the search
-            waits for it for a second at most; for what a task is perhaps storing, 50 ms.
+        address: Names the thread, the namespace of the graph that has the calls, and the current
+            checkpoint. If that is still being written, the search waits for it for a second at
+            most; for what a task is perhaps storing, 50 ms.
         messages: The history.
         calls: The calls of it to search for.
         messages_key: The state key of the history. Default: `"messages"`.
@@ -142,6 +140,7 @@ def recover_evidence(
         >>> from langgraph.checkpoint.memory import InMemorySaver
         >>> from langgraph.graph import MessagesState, StateGraph
         >>> from langgraph.types import Send, interrupt
+        >>> from langgraph_patch._langgraph.address import Address
         >>> from langgraph_patch._sansio import run_sync
         >>> from langgraph_patch.history.calls import read_calls
         >>> def send_email(call):
@@ -156,15 +155,14 @@ def recover_evidence(
         >>> _ = builder.add_node(send_email).add_node(wire_money).set_entry_point("model")
         >>> _ = builder.add_conditional_edges(
         ...     "model", lambda state: [Send(c["name"], [c]) for c in ai.tool_calls])
-        >>> saver, config = InMemorySaver(), {"configurable": {"thread_id": "1"}}
-        >>> _ = builder.compile(checkpointer=saver).invoke({"messages": []}, config)
-        >>> found = run_sync(recover_evidence(saver, config, [ai], read_calls(ai))).evidence
+        >>> saver, address = InMemorySaver(), Address("1")
+        >>> _ = builder.compile(checkpointer=saver).invoke({"messages": []}, address.config)
+        >>> found = run_sync(recover_evidence(saver, address, [ai], read_calls(ai))).evidence
         >>> found[0, 0].result.content, found[0, 1].cause
         ('sent to bob', 'awaiting_input')
     """
     if not calls:
         return Recovery()
-    address = Address.of(config)
     began, waited = time.monotonic(), 0.0
     while True:
         reader = Reader(saver, messages_key, required, nodes, seen)

@@ -19,6 +19,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch._text import short
@@ -193,9 +194,7 @@ class Repairer:
             recovery = replace(recovery, effects=effects)
         return (yield from self.repair_with(recovery, reading, run.channels, restore=restore))
 
-    def repair_abandoned(
-        self, reading: Reading, place: RunnableConfig, run: Run
-    ) -> IOGenerator[Patch]:
+    def repair_abandoned(self, reading: Reading, place: Address, run: Run) -> IOGenerator[Patch]:
         """The repair of what an agent below did before an input abandoned it.
 
         Args:
@@ -211,7 +210,7 @@ class Repairer:
     def _search(
         self,
         saver: BaseCheckpointSaver[Any],
-        place: RunnableConfig,
+        place: Address,
         reading: Reading,
         run: Run,
         *,

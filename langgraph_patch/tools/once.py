@@ -221,7 +221,7 @@ class OnceCall:
         sent = None if index is None else sent_call(run.sends[index])
         is_alone = once.is_all and (len(message.tool_calls) == 1 or sent is not None)
         self._asked = Claim.digest("", run.asked_in(run.loaded_writes)) if is_alone else ""
-        record = Record.of(reader, Address.of(thread), message, call["id"] or "", place)
+        record = Record.of(reader, thread, message, call["id"] or "", place)
         self.record = replace(record, is_probed=is_probed)
         self._is_asynchronous = False
         self._claim: Claim | None = None

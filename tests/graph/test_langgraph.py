@@ -47,6 +47,7 @@ from typing_extensions import TypedDict
 from kit import BARE, Agent, above, calls
 from langgraph_patch import with_patching
 from langgraph_patch._langgraph import graphs, storage
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.nodes import Nodes
 from langgraph_patch._langgraph.run import Run, _kept_with
 from langgraph_patch._langgraph.storage import ROOT_CHANNEL
@@ -106,7 +107,7 @@ READ: list[tuple[Any, Any, Any]] = [
     (lambda c: Run(c).writes_at_exit, False, False),
     (lambda c: type(Run(c).loaded_checkpoint), str, type(None)),
     (lambda c: Run(c).namespace, "", ""),
-    (lambda c: type(Run(c).thread), dict, type(None)),
+    (lambda c: type(Run(c).thread), Address, type(None)),
     (lambda c: Run(c).is_node(print), False, False),
 ]
 """What is read of a config; its value in a node, and outside of a graph."""
@@ -243,7 +244,7 @@ def test_graph_namespace():
     place: Any = {"configurable": {"checkpoint_ns": leaf_namespace, "thread_id": "1"}}
     assert leaf_namespace.startswith("node1:")
     assert len(found) == 3
-    assert all(config == saver.get_tuple(place).config for _, config in found)
+    assert all(address.config == saver.get_tuple(place).config for _, address in found)
     assert storage.nodes_of_namespace(leaf_namespace) == ["node1"]
 
 
@@ -667,4 +668,4 @@ def test_what_a_run_knows_of_its_checkpoint():
     saved = graph.get_state(THREAD)
     [two] = [each for each in saved.interrupts if each.value == "two?"]
     graph.invoke(Command(resume={two.id: "yes"}), saved.config, durability="exit")
-    assert found[-1] == (True, {"__interrupt__"}, ["yes"], saved.config)
+    assert found[-1] == (True, {"__interrupt__"}, ["yes"], Address.of(saved.config))

@@ -15,6 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
 from langgraph.types import Interrupt, Send
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.storage import own_interrupt_id
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
@@ -146,7 +147,9 @@ class Thread:
         """What is recovered of the calls of the last of these messages (default: of its own)."""
         history = list(messages) or [GO, self.message]
         calls = read_calls(history[-1], len(history) - 1)
-        return run_sync(recover_evidence(self.saver, self.config, history, calls, **options))
+        return run_sync(
+            recover_evidence(self.saver, Address.of(self.config), history, calls, **options)
+        )
 
     def found(self, *messages: AnyMessage, **options: Any) -> str:
         """A short text for each finding."""
