@@ -94,9 +94,6 @@ class Graph:
         nodes = self.builder.nodes.items()
         return {node: spec.runnable for node, spec in nodes if node != _DEFAULT_HANDLER}
 
-    def keys_read_by(self, node: str) -> Collection[str]:
-        return self.input_of(node)[1]
-
     def input_of(self, node: str) -> tuple[type[Any], Collection[str]]:
         """The input schema of a node, and its keys."""
         schema = self.builder.nodes[node].input_schema or self.builder.state_schema

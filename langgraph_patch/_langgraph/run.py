@@ -165,9 +165,10 @@ class Run:
     @property
     def channels(self) -> Mapping[str, Any]:
         """The live channels of the graph; none outside of a graph."""
-        for argument in getattr(self._own.get("__pregel_read"), "args", ()):
-            if isinstance(argument, Mapping) and argument and _are_channels(argument):
-                return argument
+        arguments = getattr(self._own.get("__pregel_read"), "args", ())
+        for each in (each for each in arguments if isinstance(each, Mapping)):
+            if isinstance(next(iter(each.values()), None), BaseChannel):
+                return each
         return self._of_loop("channels", Mapping) or {}
 
     def values(self, keys: Collection[str]) -> dict[str, Any]:
@@ -232,16 +233,11 @@ class Run:
         return _kept_with(self._loop)
 
     @property
-    def was_answered(self) -> bool:
-        """Whether an answer to an `interrupt()` of the task is recorded, in this run or before.
-
-        An answer that names the interrupt counts before the node has come to its question.
-        """
-        return bool(self.answers)
-
-    @property
     def answers(self) -> list[Any]:
-        """The recorded answers to the `interrupt()`s of the task."""
+        """The recorded answers to the `interrupt()`s of the task, of this run or before.
+
+        One that names its interrupt is there before the node has come to its question.
+        """
         unknown = [uuid.uuid4().hex] if self._is_task else []  # it is none that another run got
         return [*read(self._scratchpad, "scratchpad.resume", list, unknown)]
 
@@ -482,7 +478,3 @@ def _kept_with(owner: Any) -> dict[object, Any]:
     if kept is own:
         weakref.finalize(owner, _KEPT.pop, id(owner))
     return kept
-
-
-def _are_channels(mapping: Mapping[Any, Any]) -> bool:
-    return isinstance(next(iter(mapping.values())), BaseChannel)

@@ -144,7 +144,8 @@ def nodes_of_namespace(namespace: str) -> list[str]:
 
     Where one node calls several subgraphs, LangGraph adds a number as a segment of its own.
     """
-    return [part.partition(":")[0] for part in namespace.split("|") if not part.isdigit()]
+    segments = namespace.split("|") if namespace else []
+    return [each.partition(":")[0] for each in segments if not each.isdecimal()]
 
 
 def parent_namespace(namespace: str) -> str:
@@ -239,13 +240,12 @@ def nodes_of_turn(saved: CheckpointTuple) -> set[str]:
     }
 
 
-def is_node_timeout(error: object) -> bool:
-    """Whether a recorded error is LangGraph's for a node that took too long.
+def is_node_timeout(error: str) -> bool:
+    """Whether the `repr` of an error is that of LangGraph's for a node that took too long.
 
-    A synchronous node goes on after that. Most checkpointers store the `repr` of the error.
+    A synchronous node goes on after that.
     """
-    text = error if isinstance(error, str) else repr(error)
-    return text.startswith("NodeTimeoutError(") or type(error).__name__ == "NodeTimeoutError"
+    return error.startswith("NodeTimeoutError(")
 
 
 def later_checkpoint_id(checkpoint_id: str, ticks: int) -> str | None:

@@ -125,11 +125,6 @@ class Task:
         return not self.errors and any(c not in _OF_UNFINISHED for c, _ in self.writes)
 
 
-def text_of_error(error: object) -> str:
-    """The text of a recorded error: most checkpointers store its `repr`."""
-    return error if isinstance(error, str) else repr(error)
-
-
 @dataclass(frozen=True, eq=False)
 class Superstep:
     """One superstep: the checkpoint before it, and what its tasks wrote.

@@ -473,7 +473,7 @@ class OnceCall:
                 # What a graph in the tool has asked is no question of the task.
                 asked = self._claim.answers if self._claim.number > 1 else ""
                 taken = Claim.digests(self._run.answers) or asked
-                value |= {"answered": self._run.was_answered, "answers": taken}
+                value |= {"answered": bool(self._run.answers), "answers": taken}
             claim = replace(self._claim, word=word, value=value)
             yield from self.record.end(claim)
 
