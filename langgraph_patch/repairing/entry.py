@@ -266,17 +266,19 @@ class Router(GeneratorRunnable[Any, Any]):
     Args:
         onward: The wrapped router, or where an edge led.
         name: Its name, if `onward` is no router.
+        ends: The node for each value that the router returns. Default: it returns nodes.
     """
 
-    def __init__(self, onward: Any, name: str) -> None:
+    def __init__(self, onward: Any, name: str, ends: Mapping[Any, str] | None = None) -> None:
         self.name = onward.name if isinstance(onward, Runnable) else name
-        self._onward = onward
+        self._onward, self.ends = onward, ends or {}
 
-    def onward(self, input: Any, config: RunnableConfig) -> IOGenerator[Any]:
+    def onward(self, input: Any, config: RunnableConfig) -> IOGenerator[Sequence[Any]]:
         """Where the wrapped router leads."""
-        if not isinstance(self._onward, Runnable):
-            return self._onward
-        return (yield method_request(self._onward, "invoke", input, config))
+        found = self._onward
+        if isinstance(found, Runnable):
+            found = yield method_request(found, "invoke", input, config)
+        return found if isinstance(found, list | tuple) else [found]
 
 
 class _EntryCheck(Router):
