@@ -42,9 +42,6 @@ _NODE = "langgraph_node"
 _UNSEEN = {"details"}
 """What no run of this process has looked at yet."""
 
-_NAMES = {"channel_versions", "versions_seen"}
-"""What a checkpoint says of the tasks that an input ended."""
-
 _KEPT: dict[int, dict[object, Any]] = {}
 """What `_kept_with` returns, by the id of the object with which it goes."""
 
@@ -460,8 +457,7 @@ class Run:
         No public API tells this without a query.
         """
         checkpoint = self._of_loop("checkpoint", dict) or {}
-        is_known = checkpoint.keys() >= _NAMES
-        return is_known and storage.has_ended_tasks(checkpoint, is_input=self._source == "input")
+        return storage.has_ended_tasks(checkpoint, is_input=self._source == "input")
 
     @property
     def loaded_checkpoint(self) -> str | None:

@@ -219,8 +219,8 @@ def has_ended_tasks(checkpoint: Mapping[str, Any], *, is_input: bool) -> bool:
         checkpoint: The checkpoint of the input, or one that was made after it.
         is_input: Whether it is that of the input: START has not run.
     """
-    versions = checkpoint["channel_versions"]
-    seen = versions if is_input else checkpoint["versions_seen"].get(START, {})
+    versions = checkpoint.get("channel_versions", {})
+    seen = versions if is_input else checkpoint.get("versions_seen", {}).get(START, {})
     started = [v for c, v in versions.items() if c == TASKS or triggered_node(c) is not None]
     return START in seen and seen[START] in started
 

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -38,31 +38,34 @@ from langgraph_patch.evidence.window import Reader, all_of
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 
-@dataclass(frozen=True, slots=True)
 class Record:
     """The record of a call, as a run that begins it sees it.
 
-    Attributes:
+    Args:
         reader: The checkpointer.
         thread: The checkpoint from which the call is begun.
         message: The message that makes the call; it has an id.
-        row: The row of that checkpoint.
+        call_id: The id of the call.
+        place: How many calls of the message before it have the same id.
         is_probed: Whether each claim is a probe, too: a second write must not take its place. It
             sees no race. Default: False.
+
+    Attributes:
+        row: The row of that checkpoint.
     """
 
-    reader: Reader
-    thread: Address
-    message: BaseMessage
-    row: Address
-    is_probed: bool = False
-
-    @classmethod
-    def of(
-        cls, reader: Reader, thread: Address, message: BaseMessage, call_id: str, place: int
-    ) -> Record:
-        """The record of a call; the arguments are those of `row_of`."""
-        return cls(reader, thread, message, row_of(thread, message, call_id, place))
+    def __init__(
+        self,
+        reader: Reader,
+        thread: Address,
+        message: BaseMessage,
+        call_id: str,
+        place: int,
+        *,
+        is_probed: bool = False,
+    ) -> None:
+        self.reader, self.thread, self.message = reader, thread, message
+        self.row, self.is_probed = row_of(thread, message, call_id, place), is_probed
 
     def read(self) -> IOGenerator[list[Claim]]:
         """The claims of its row; none if there is no row."""

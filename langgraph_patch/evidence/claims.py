@@ -40,7 +40,7 @@ from pydantic import BaseModel
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.evidence.places import is_earlier, place_of
+from langgraph_patch.evidence.places import place_of, was_before
 from langgraph_patch.evidence.superstep import WITNESS, written_messages
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.calls import Call, read_calls
@@ -301,9 +301,7 @@ def _is_of(
     step = yield from reader.read(thread.at(own, theirs[own]))
     if step is None or not (yield from reader.has_gone_on(step)):
         return step is not None
-    place = json.dumps({own: theirs[own]})
-    mine = {own: thread.checkpoint_id}
-    return (yield from is_earlier(reader, thread, message_id, mine, place)) is False
+    return (yield from was_before(reader, thread, step.address, message_id, is_own=True)) is False
 
 
 def _finding(claim: Claim, call: Call, messages_key: str) -> Finding:

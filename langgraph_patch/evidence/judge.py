@@ -324,7 +324,7 @@ class _Seen:
         own = [call for call in seen.calls if call.source == "tool_calls"]
         self._calls = _by_id((call.id, call) for call in seen.calls)
         self._rivals = _by_id((call.id, call) for call in (*seen.rivals, *own))
-        self._sent = _by_id((str(t.call["id"]), (t.call, t)) for t in seen.step.tasks if t.call)
+        self._sent = _by_id((str(t.call["id"]), t) for t in seen.step.tasks if t.call)
         self._written = _by_id(
             (result.tool_call_id, (task, result))
             for task, messages in _written_in(seen)
@@ -353,13 +353,12 @@ class _Seen:
 
     def _own_task(self, made: Call, rivals: Sequence[Call]) -> Task | None:
         """The task of exactly this call's `Send`, or None."""
-        equals = [rival for rival in rivals if (rival.name, rival.args) == (made.name, made.args)]
+        what = made.name, made.args
+        equals = [rival for rival in rivals if (rival.name, rival.args) == what]
         if made.source != "tool_calls" or equals:
             return None
-        sent = [
-            (call.get("name") or "", call.get("args"), task) for call, task in self._sent[made.id]
-        ]
-        own = [task for *what, task in sent if what == [made.name, made.args]]
+        sent = [(task, task.call) for task in self._sent[made.id] if task.call]
+        own = [task for task, call in sent if (call["name"] or "", call["args"]) == what]
         return own[0] if len(own) == 1 else None
 
     def _results(

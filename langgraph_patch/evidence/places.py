@@ -41,11 +41,11 @@ def is_earlier(
             continue
         current, before = (thread.at(namespace, each[namespace]) for each in (mine, theirs))
         is_own = namespace == max(mine, key=len)
-        return (yield from _was_before(reader, current, before, message_id, is_own=is_own))
+        return (yield from was_before(reader, current, before, message_id, is_own=is_own))
     return False
 
 
-def _was_before(
+def was_before(
     reader: Reader,
     current: Address,
     before: Address,
@@ -53,7 +53,15 @@ def _was_before(
     *,
     is_own: bool,
 ) -> IOGenerator[bool | None]:
-    """The same, for two checkpoints of the first graph in which the places differ."""
+    """The same, for two checkpoints of the first graph in which the places differ.
+
+    Args:
+        reader: The checkpointer.
+        current: The checkpoint of one call.
+        before: That of the other call.
+        message_id: The id of their message.
+        is_own: Whether it is the graph that has the message; else one above it.
+    """
     now, then = (yield from reader.read(current)), (yield from reader.read(before))
     step, sources = now, list[str | None]()  # of the checkpoints after it, the newest first
     while then and step and step.number > then.number:

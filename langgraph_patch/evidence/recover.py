@@ -201,11 +201,9 @@ def recover_evidence(
         if finding.result is None and is_first and not is_over:
             finding = replace(finding, look_again=newest.id if newest and is_read else True)
         evidence[call.key] = finding
-        dropped = effects_of(judged.writer, newest) if judged.writer and newest else None
-        if dropped is not None:
-            is_current = dropped.is_current and not is_over
-            effects[call.key] = replace(dropped, is_current=is_current)
-    return Recovery(evidence, effects)
+        if judged.writer and newest:
+            effects[call.key] = effects_of(judged.writer, newest, is_over=is_over)
+    return Recovery(evidence, {key: each for key, each in effects.items() if each})
 
 
 def _being_written(judged_calls: Iterable[JudgedCall]) -> dict[Address, int]:

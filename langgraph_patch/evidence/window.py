@@ -10,7 +10,6 @@ backwards from the current checkpoint: a checkpoint whose history does not have 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import dropwhile, groupby
@@ -252,10 +251,6 @@ class Window:
         tasks = [*self.origin.tasks, *self.origin.others]
         return next((task for task in tasks if self.versions_in(task.messages)), None)
 
-    def names(self, ids: AbstractSet[str]) -> bool:
-        """Whether one of the ids is that of a call."""
-        return any(call.id in ids for call in self.calls)
-
     def versions_in(self, messages: Sequence[BaseMessage]) -> list[int]:
         """The indexes of the message, and of messages that are equal to it, among messages."""
         return [i for i, m in enumerate(messages) if is_version(m, self.message)]
@@ -353,7 +348,7 @@ def _add_sightings(step: Superstep, windows: Iterable[Window]) -> list[Window]:
             window.origin = step
             continue
         unfinished.append(window)
-        if index == end or window.names(named):
+        if index == end or any(call.id in named for call in window.calls):
             window.sightings.append(_sighting(step, index))
     return unfinished
 

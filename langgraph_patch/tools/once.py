@@ -142,7 +142,7 @@ class Once:
         if not starts:  # each asks again, and nothing runs
             return (yield request)
         record = calls[0].record
-        task = Record.of(record.reader, record.thread, message, "", -1)
+        task = Record(record.reader, record.thread, message, "", -1)
         claim = Claim(uuid.uuid4().hex, "")
         if (yield from task.begin(claim)).run != claim.run:
             raise calls[0].refused("together")
@@ -221,8 +221,8 @@ class OnceCall:
         sent = None if index is None else sent_call(run.sends[index])
         is_alone = once.is_all and (len(message.tool_calls) == 1 or sent is not None)
         self._asked = Claim.digest("", run.asked_in(run.loaded_writes)) if is_alone else ""
-        record = Record.of(reader, thread, message, call["id"] or "", place)
-        self.record = replace(record, is_probed=is_probed)
+        call_id = call["id"] or ""
+        self.record = Record(reader, thread, message, call_id, place, is_probed=is_probed)
         self._is_asynchronous = False
         self._claim: Claim | None = None
         self._what = ""  # the digest of what was started

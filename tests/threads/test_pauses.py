@@ -314,7 +314,7 @@ def test_a_call_that_runs_once_and_whose_process_died(word: Any):
     case = Case(InMemorySaver(), once, 5)
     message = case.graph.get_state(case.config).values["messages"][-1]
     reader = Reader(case.graph.checkpointer, "messages")
-    record = Record.of(reader, Address.of(case.config), message, "c1", 0)
+    record = Record(reader, Address.of(case.config), message, "c1", 0)
     claim = Claim("another run", Claim.digest("pay", {"amount": 5}))
     run_sync(record.begin(claim))
     if word:
