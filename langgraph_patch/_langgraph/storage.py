@@ -152,14 +152,13 @@ def parent_namespace(namespace: str) -> str:
     return namespace.rpartition("|")[0]
 
 
-def own_interrupt_id(namespace: str, node: str, task_id: str, answers: int = 0) -> str:
+def own_interrupt_id(namespace: str, answers: int = 0) -> str:
     """The id of an interrupt that a task raised itself, when it had so many answers.
 
     LangGraph derives it from the namespace of the task, and from the answers if it numbers
     questions.
     """
-    own = f"{namespace}|{node}:{task_id}".removeprefix("|")
-    ns = f"{own}|{answers}" if answers else own
+    ns = f"{namespace}|{answers}" if answers else namespace
     with suppress(TypeError):
         return str(read(Interrupt, "Interrupt.from_ns")(value=None, ns=ns).id)
     return ""
@@ -169,7 +168,7 @@ _id_of_question: Any = getattr(types, "_interrupt_id", None)
 
 NUMBERS_QUESTIONS: Final = _id_of_question is not None and _id_of_question(
     "a:b", 1
-) == own_interrupt_id("", "a", "b", 1)
+) == own_interrupt_id("a:b", 1)
 """Whether each question of a task has an id of its own; in old versions all have that of the first.
 
 Without it a task that failed behind an answer looks like one that failed, ran again and asks its

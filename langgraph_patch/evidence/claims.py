@@ -157,11 +157,6 @@ class Claim:
         """The answers that the call had taken when it ended or paused."""
         return str(self.value.get("answers", self.answers))
 
-    def took(self, answers: str) -> bool:
-        """Whether its result is that of a run with these answers; more of them are of no use."""
-        taken = self.taken.split()
-        return answers.split()[: len(taken)] == taken
-
 
 def _plain(value: Any) -> Any:
     """A value as JSON, in an order of its own: the same before and after it was stored."""

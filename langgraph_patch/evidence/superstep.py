@@ -108,14 +108,13 @@ class Task:
         if has_run or not (storage.NUMBERS_QUESTIONS and answers and self.errors):
             return frozenset()
         count = len(answers[0]) if isinstance(answers[0], list) else 1
-        place = self.step.namespace, self.node or "", self.id
-        own = {storage.own_interrupt_id(*place, number) for number in range(count)}
+        own = {storage.own_interrupt_id(self.below.namespace, number) for number in range(count)}
         return frozenset(each for each in self.interrupt_ids if each in own)
 
     @property
     def owns_interrupts(self) -> bool:
         """Whether it, or a `@task` in it, raised all its interrupts, and no graph below it."""
-        own = storage.own_interrupt_id(self.step.namespace, self.node or "", self.id)
+        own = storage.own_interrupt_id(self.below.namespace)
         inside = {i for other in self.step.others for i in other.interrupt_ids}
         return set(self.interrupt_ids) <= {own, *inside}
 

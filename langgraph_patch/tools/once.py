@@ -392,7 +392,7 @@ class OnceCall:
             return (yield from self._failed(last))
         elif last.word is None:
             why = "open"
-        elif not last.took(self._answers):
+        elif not self._answers.startswith(last.taken):  # more answers are of no use
             why = "answers"
         elif result is not None:
             return [result]

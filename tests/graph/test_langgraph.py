@@ -328,7 +328,7 @@ def test_each_question_of_a_task_has_an_id_of_its_own():
     for count in (0, 1):
         [task] = graph.get_state(THREAD).tasks
         number = count if storage.NUMBERS_QUESTIONS else 0
-        assert task.interrupts[0].id == storage.own_interrupt_id("", "asks", task.id, number)
+        assert task.interrupts[0].id == storage.own_interrupt_id(f"asks:{task.id}", number)
         graph.invoke(Command(resume="yes"), THREAD)
     assert storage.NUMBERS_QUESTIONS is (Version(version("langgraph")) >= Version("1.2.20"))
 

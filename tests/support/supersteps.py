@@ -121,7 +121,7 @@ class Thread:
 
     def _write(self, task: Task, part: Any) -> tuple[str, Any]:
         if part == ASKS:
-            own = own_interrupt_id("", task.node or "", task.id)
+            own = own_interrupt_id(task.below.namespace)
             return INTERRUPT, [Interrupt("well?", id=own)]
         if isinstance(part, str):
             call: Any = task.call
