@@ -6,7 +6,7 @@
 - The id of a row is just before that of its checkpoint. So no job that deletes old checkpoints
   deletes it first, and it is not the newest of its thread. If it is gone all the same, the witness
   says so: the call is not run.
-- A message may be made again in a later turn, with its id: that is another call (`places`).
+- A message may be made again in a later turn, with its id: that is another call (`is_earlier`).
 - A claim without an end is in the way for good. So an end that a checkpointer did not take is
   written by whoever comes next in this process. In another one the question that LangGraph stored
   of the task shows that its tool asks.
@@ -31,7 +31,6 @@ from langgraph_patch._sansio import IOGenerator, IORequest, method_request
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence import claims
 from langgraph_patch.evidence.claims import UNWRITTEN, Claim, claims_in, row_of, task_of
-from langgraph_patch.evidence.places import is_earlier
 from langgraph_patch.evidence.superstep import WITNESS
 from langgraph_patch.evidence.window import Reader, all_of
 
@@ -92,7 +91,7 @@ class Record:
             is_made = last.run == claim.run
             mine = self.reader, self.thread, self.message.id, run.place if run else {}
             for each in others if is_made else ():
-                is_other = yield from is_earlier(*mine, each.place)
+                is_other = yield from claims.is_earlier(*mine, each.place)
                 if not is_other:
                     is_told = is_other is False and last.run == claim.run
                     last = each if is_told else replace(each, word="untold")
