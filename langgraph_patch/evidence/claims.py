@@ -323,8 +323,8 @@ def _finding(claim: Claim, call: Call, messages_key: str) -> Finding:
 
 # --- the place in a thread at which a call was begun ----------------------------------------------
 
-# A message of a model may be made again with its id, by a cache of answers. Its calls are then others.
-# The message is the same one in a replay, in a fork and in another branch.
+# A message of a model may be made again with its id, by a cache of answers: its calls are others.
+# It is the same message in a replay, in a fork and in another branch.
 
 
 def is_earlier(

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypedDict
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START
-from langgraph.types import CachePolicy, Overwrite
+from langgraph.types import CachePolicy, Overwrite, Send
 
 from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch._langgraph.run import Run
@@ -271,7 +271,7 @@ class Router(GeneratorRunnable[Any, Any]):
 
     def __init__(self, onward: Any, name: str, ends: Mapping[Any, str] | None = None) -> None:
         self.name = onward.name if isinstance(onward, Runnable) else name
-        self._onward, self.ends = onward, ends or {}
+        self._onward, self._ends = onward, ends or {}
 
     def onward(self, input: Any, config: RunnableConfig) -> IOGenerator[Sequence[Any]]:
         """Where the wrapped router leads."""
@@ -279,6 +279,10 @@ class Router(GeneratorRunnable[Any, Any]):
         if isinstance(found, Runnable):
             found = yield method_request(found, "invoke", input, config)
         return found if isinstance(found, list | tuple) else [found]
+
+    def node_of(self, target: Any) -> Any:
+        """The node to which one of these leads; None for a `Send`."""
+        return None if isinstance(target, Send) else self._ends.get(target, target)
 
 
 class _EntryCheck(Router):

@@ -138,11 +138,7 @@ class _NotTwice(Router):
         """Where to go."""
         targets = yield from self.onward(input, config)
         started = Run(config).started_nodes
-        return [
-            each
-            for each in targets
-            if isinstance(each, Send) or self.ends.get(each, each) not in started
-        ]
+        return [each for each in targets if self.node_of(each) not in started]
 
 
 # --- before the tool node ------------------------------------------------------------------
@@ -170,8 +166,8 @@ class _SendEach(Router):
         return [each for target in targets for each in self._sends(target, input, Run(config))]
 
     def _sends(self, target: Any, state: Any, run: Run) -> list[Any]:
-        node = target if isinstance(target, Send) else self.ends.get(target, target)
-        if isinstance(node, Send) or node not in self._keys or not run.channels:
+        node = self.node_of(target)
+        if node not in self._keys or not run.channels:
             return [target]
         calls = _calls_to_run(history_after(state, self._keys[node], run) or [])
         return [Send(node, [{**call, PLACE: i}]) for i, call in calls.items()] or [target]
