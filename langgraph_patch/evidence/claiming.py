@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -28,13 +27,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, method_request
-from langgraph_patch.errors import EvidenceError
+from langgraph_patch.errors import EvidenceError, logger
 from langgraph_patch.evidence import claims
 from langgraph_patch.evidence.claims import UNWRITTEN, Claim, claims_in, row_of, task_of
 from langgraph_patch.evidence.superstep import WITNESS
 from langgraph_patch.evidence.window import Reader, all_of
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 
 class Record:

@@ -32,7 +32,6 @@ What is not certain is `unknown`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,6 +45,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.nodes import NO_NODES, Nodes
 from langgraph_patch._sansio import IOGenerator, IORequest
+from langgraph_patch.errors import logger
 from langgraph_patch.evidence.claims import Recorded, read_claims
 from langgraph_patch.evidence.effects import Effects, effects_of
 from langgraph_patch.evidence.judge import Facts, JudgedCall, Steps, judgements
@@ -60,8 +60,6 @@ from langgraph_patch.evidence.superstep import Superstep
 from langgraph_patch.evidence.window import Reader, Window, read_windows, windows_of
 from langgraph_patch.history.calls import Call
 from langgraph_patch.history.findings import Evidence, Finding
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 _BEING_WRITTEN = timedelta(seconds=5)
 """How long a result may take to be stored, after its superstep began."""

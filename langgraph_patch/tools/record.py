@@ -17,7 +17,6 @@ finished call again, and gives each answer to its own call.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Final, cast
@@ -32,13 +31,11 @@ from langgraph_patch._langgraph.graphs import Graph, Tools
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest
 from langgraph_patch.asking.guard import TruncationGuard
-from langgraph_patch.errors import GraphError
+from langgraph_patch.errors import GraphError, logger
 from langgraph_patch.history.placeholders import is_placeholder
 from langgraph_patch.repairing.entry import Router
 from langgraph_patch.state import history_after, messages_in, open_calls
 from langgraph_patch.tools.once import Once
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 PLACE: Final = "langgraph_patch"
 """The key of a call that a `Send` of this module carries: its index among those of its message."""
