@@ -12,7 +12,6 @@ input has, the run passes unrepaired, and the node wrappers repair what the node
 from __future__ import annotations
 
 import inspect
-import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, method_request
 from langgraph_patch._text import short
-from langgraph_patch.errors import GraphError, MessagesError
+from langgraph_patch.errors import GraphError, MessagesError, logger
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.placeholders import Placeholder
@@ -37,9 +36,6 @@ from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repaire
 from langgraph_patch.repairing.turns import NAME, Abandoned, abandoned_turns, repair_with_turns
 from langgraph_patch.repairing.writing import NodeOutput, new_messages, whole_write
 from langgraph_patch.state import get_value, history_after, messages_in, unknown_key_error
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
-
 
 # --- the repair node ------------------------------------------------------------------------
 

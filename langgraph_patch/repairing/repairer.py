@@ -7,7 +7,6 @@ repair node, the patched model and the middleware.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch._text import short
-from langgraph_patch.errors import EvidenceError, OptionError, note
+from langgraph_patch.errors import EvidenceError, OptionError, logger, note
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.changes import Patch
@@ -41,8 +40,6 @@ from langgraph_patch.repairing.writing import (
     stream_results,
     whole_write,
 )
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 OnPatch: TypeAlias = Callable[[Patch, RunnableConfig], None]
 """Called with each repair and the config of the run, before the repair is written."""
