@@ -64,11 +64,11 @@ from langgraph_patch.history.findings import Evidence, Finding
 _BEING_WRITTEN = timedelta(seconds=5)
 """How long a result may take to be stored, after its superstep began."""
 
-_FIRST_LOOK, _PATIENCE, _PATIENCE_IF_MISSING = 0.003, 0.04, 0.5
+_FIRST_LOOK, _PATIENCE = 0.003, 0.04
 """Seconds until the record is first looked at again, and after which no further look follows.
 
 Each look doubles the time that was waited. What a run stores when it is stopped is there after a
-few milliseconds, and the next turn searches once more; the current checkpoint is sure to come.
+few milliseconds, and the next turn searches once more.
 """
 
 _NOTHING: Mapping[tuple[int, int], str] = {}
@@ -112,8 +112,8 @@ def recover_evidence(
     Args:
         saver: The checkpointer. It is only read. It is not read if `calls` is empty.
         address: Names the thread, the namespace of the graph that has the calls, and the current
-            checkpoint. If that is still being written, the search waits for it for a second at
-            most; for what a task is perhaps storing, 50 ms.
+            checkpoint, which must be stored (`Run.stored`). For what a task is perhaps storing, the
+            search waits for 50 ms.
         messages: The history.
         calls: The calls of it to search for.
         messages_key: The state key of the history. Default: `"messages"`.
@@ -168,12 +168,9 @@ def recover_evidence(
         newest, judged_calls = yield from _search(
             reader, address, windows_of(messages, calls, searched_at), recorded
         )
-        is_missing = newest is None and address.checkpoint_id is not None
         shown = {key for key, each in recorded.items() if each.finding}
-        others = [judged for key, judged in judged_calls.items() if key not in shown]
-        patience = _PATIENCE_IF_MISSING if is_missing else _PATIENCE
-        awaited = {address: -1} if is_missing else _being_written(others)
-        while awaited and waited < patience and not (is_over or reader.error):
+        awaited = _being_written(each for key, each in judged_calls.items() if key not in shown)
+        while awaited and waited < _PATIENCE and not (is_over or reader.error):
             seconds = waited or _FIRST_LOOK
             yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
             seen = None
@@ -216,7 +213,7 @@ def _being_written(judged_calls: Iterable[JudgedCall]) -> dict[Address, int]:
 
 
 def _has_more(reader: Reader, awaited: Mapping[Address, int]) -> IOGenerator[bool]:
-    """Whether a checkpoint has another number of writes than this; -1 if it was not there."""
+    """Whether a checkpoint has another number of writes than this."""
     for address, count in awaited.items():
         saved = yield from reader.read_saved(address)
         if saved is not None and len(saved.pending_writes or ()) != count:
