@@ -92,11 +92,6 @@ class Facts:
         return self.elsewhere or self.replayed
 
 
-def judgements(facts: Facts) -> Iterator[JudgedCall]:
-    """What the rows state of a call, in the order of their authority."""
-    return filter(None, (row(facts) for row in ROWS))
-
-
 def _result(facts: Facts) -> JudgedCall | None:
     """A task wrote a result of the call, in this graph or in the one above or below.
 
@@ -293,9 +288,8 @@ class Steps:
         return is_known and (step.was_applied or _channels_of(step) <= {INTERRUPT, ERROR, RESUME})
 
     def _starts_no_tool(self, step: Superstep) -> bool:
-        namespace = step.address.namespace
         return bool(step.nodes) and all(
-            self.nodes.starts_no_tool(namespace, node) for node in step.nodes
+            self.nodes.starts_no_tool(step.namespace, node) for node in step.nodes
         )
 
 

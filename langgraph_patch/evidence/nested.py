@@ -79,7 +79,7 @@ def check_below(
     if results and all(is_version(maker, window.message) for maker in makers):
         return replace(judged, finding=Finding(result=results[0]))
     may_have_run = bool(makers) or any(each.id == call.id for each in open_in_turn(given))
-    runs_calls = reader.nodes.runs_calls(ended.step.address.namespace, ended.node)
+    runs_calls = reader.nodes.runs_calls(ended.step.namespace, ended.node)
     if is_waiting:
         # In any other node, a graph with another state may have run the call.
         is_certain = below is not None and (bool(made) or runs_calls)

@@ -48,7 +48,7 @@ from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import logger
 from langgraph_patch.evidence.claims import Recorded, read_claims
 from langgraph_patch.evidence.effects import Effects, effects_of
-from langgraph_patch.evidence.judge import Facts, JudgedCall, Steps, judgements
+from langgraph_patch.evidence.judge import ROWS, Facts, JudgedCall, Steps
 from langgraph_patch.evidence.nested import (
     check_below,
     graph_above,
@@ -75,9 +75,6 @@ _NOTHING: Mapping[tuple[int, int], str] = {}
 
 _JudgedCalls: TypeAlias = dict[tuple[int, int], JudgedCall]
 """By the keys of the calls."""
-
-_Records: TypeAlias = Mapping[tuple[int, int], Recorded]
-"""What the records of calls that run once show, by the keys of the calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +162,8 @@ def recover_evidence(
     while True:
         reader = Reader(saver, messages_key, required, nodes, seen)
         recorded = yield from read_claims(reader, address, messages, calls, once)
-        newest, judged_calls = yield from _search(
-            reader, address, windows_of(messages, calls, searched_at), recorded
-        )
+        windows = windows_of(messages, calls, searched_at)
+        newest, judged_calls = yield from _Search(reader, recorded).run(address, windows)
         shown = {key for key, each in recorded.items() if each.finding}
         awaited = _being_written(each for key, each in judged_calls.items() if key not in shown)
         while awaited and waited < _PATIENCE and not (is_over or reader.error):
@@ -224,85 +220,84 @@ def _has_more(reader: Reader, awaited: Mapping[Address, int]) -> IOGenerator[boo
 # --- one search -----------------------------------------------------------------------------------
 
 
-def _search(
-    reader: Reader,
-    address: Address,
-    windows: Sequence[Window],
-    recorded: _Records,
-    visited: frozenset[str] = frozenset(),
-) -> IOGenerator[tuple[Superstep | None, _JudgedCalls]]:
-    """Search the checkpoints of one graph.
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One search, in the checkpoints of a graph and of those above and below.
 
-    Args:
+    Attributes:
         reader: The checkpointer.
-        address: The current checkpoint.
-        windows: The messages that make the calls.
-        recorded: What the records of calls that run once show.
-        visited: The namespaces that were searched before this one.
-
-    Returns:
-        The superstep after the current checkpoint, and what is known of each call.
+        recorded: What the records of calls that run once show, by the keys of the calls.
     """
-    newest = yield from read_windows(reader, address, windows)
-    visited |= {address.namespace}
-    judged_calls: _JudgedCalls = {}
-    for window in reversed(windows):
-        for facts in (yield from _facts_of(reader, window, recorded, visited)):
-            judged_calls[facts.call.key] = yield from _judge(reader, facts)
-    return newest, judged_calls
 
+    reader: Reader
+    recorded: Mapping[tuple[int, int], Recorded]
 
-def _facts_of(
-    reader: Reader, window: Window, recorded: _Records, visited: frozenset[str]
-) -> IOGenerator[list[Facts]]:
-    """What is known of the calls of a message. Other graphs are read where a row needs them."""
-    steps = Steps(window, reader.nodes)
-    replayed = steps.replay()
-    rest = {k: v for k, v in replayed.items() if v.result is None and v.ended is None}
-    elsewhere: _JudgedCalls = {}
-    is_answered = False
-    if rest and steps.asking:
-        is_answered = yield from is_answered_above(reader, steps.asking)
-    elif rest and not steps.has_refused_answer:
-        elsewhere = yield from _in_other_graph(reader, window, rest, recorded, visited)
-    writes = [each for seen in window.sightings for each in seen.step.saved.pending_writes or ()]
-    claims = {key: each.shown_beside(writes) for key, each in recorded.items()}
-    return [
-        Facts(c, steps, replayed[c.key], claims.get(c.key), elsewhere.get(c.key), is_answered)
-        for c in window.calls
-    ]
+    def run(
+        self, address: Address, windows: Sequence[Window], visited: frozenset[str] = frozenset()
+    ) -> IOGenerator[tuple[Superstep | None, _JudgedCalls]]:
+        """Search the checkpoints of one graph.
 
+        Args:
+            address: The current checkpoint.
+            windows: The messages that make the calls.
+            visited: The namespaces that were searched before this one.
 
-def _in_other_graph(
-    reader: Reader,
-    window: Window,
-    rest: _JudgedCalls,
-    recorded: _Records,
-    visited: frozenset[str],
-) -> IOGenerator[_JudgedCalls]:
-    """How the graph above or below that ran calls judges them; nothing without such a graph."""
-    above, below = graph_above(window), graph_of_writer(window)
-    other = above or below
-    if other is None or other.namespace in visited:
-        return {}
-    calls = [call for call in window.calls if call.key in rest]
-    same = [Window(window.message, calls, equals=window.equals)]
-    newest, found = yield from _search(reader, other, same, recorded, visited)
-    if above is not None:
-        # Its open call may be the one that runs this graph, so only results count.
-        found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
-    return {} if newest is None else found
+        Returns:
+            The superstep after the current checkpoint, and what is known of each call.
+        """
+        newest = yield from read_windows(self.reader, address, windows)
+        visited |= {address.namespace}
+        judged_calls: _JudgedCalls = {}
+        for window in reversed(windows):
+            for facts in (yield from self._facts_of(window, visited)):
+                judged_calls[facts.call.key] = yield from self._judge(facts)
+        return newest, judged_calls
 
+    def _facts_of(self, window: Window, visited: frozenset[str]) -> IOGenerator[list[Facts]]:
+        """What is known of the calls of a message. Other graphs are read where a row needs them."""
+        steps = Steps(window, self.reader.nodes)
+        replayed = steps.replay()
+        rest = {k: v for k, v in replayed.items() if v.result is None and v.ended is None}
+        elsewhere: _JudgedCalls = {}
+        is_answered = False
+        if rest and steps.asking:
+            is_answered = yield from is_answered_above(self.reader, steps.asking)
+        elif rest and not steps.has_refused_answer:
+            elsewhere = yield from self._in_other_graph(window, rest, visited)
+        writes = [
+            each for seen in window.sightings for each in seen.step.saved.pending_writes or ()
+        ]
+        claims = {key: each.shown_beside(writes) for key, each in self.recorded.items()}
+        return [
+            Facts(c, steps, replayed[c.key], claims.get(c.key), elsewhere.get(c.key), is_answered)
+            for c in window.calls
+        ]
 
-def _judge(reader: Reader, facts: Facts) -> IOGenerator[JudgedCall]:
-    """The first judgement that the graphs above and below do not contradict."""
-    judged = facts.judged
-    for judgement in judgements(facts):
-        judged = yield from check_below(reader, facts.steps.window, facts.call, judgement)
-        if judged.finding is not None:
-            break
-    inner = () if judged.result else (yield from inner_results(reader, judged))
-    if inner:  # what the calls inside the call recorded
-        finding = judged.finding or Finding()
-        judged = replace(judged, finding=replace(finding, inner=finding.inner or inner))
-    return judged
+    def _in_other_graph(
+        self, window: Window, rest: _JudgedCalls, visited: frozenset[str]
+    ) -> IOGenerator[_JudgedCalls]:
+        """How the graph above or below that ran calls judges them; nothing without such a graph."""
+        above, below = graph_above(window), graph_of_writer(window)
+        other = above or below
+        if other is None or other.namespace in visited:
+            return {}
+        calls = [call for call in window.calls if call.key in rest]
+        same = [Window(window.message, calls, equals=window.equals)]
+        newest, found = yield from self.run(other, same, visited)
+        if above is not None:
+            # Its open call may be the one that runs this graph, so only results count.
+            found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
+        return {} if newest is None else found
+
+    def _judge(self, facts: Facts) -> IOGenerator[JudgedCall]:
+        """The first judgement that the graphs above and below do not contradict."""
+        judged = facts.judged
+        for judgement in filter(None, (row(facts) for row in ROWS)):
+            judged = yield from check_below(self.reader, facts.steps.window, facts.call, judgement)
+            if judged.finding is not None:
+                break
+        inner = () if judged.result else (yield from inner_results(self.reader, judged))
+        if inner:  # what the calls inside the call recorded
+            finding = judged.finding or Finding()
+            judged = replace(judged, finding=replace(finding, inner=finding.inner or inner))
+        return judged

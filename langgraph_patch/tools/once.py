@@ -134,8 +134,6 @@ class Once:
         if message is None or len(made) <= 1:
             return (yield request)
         calls = yield from self._begun_or_named(made, state, config)
-        if not calls:
-            return (yield request)
         starts = False
         for call in calls:
             starts |= yield from call.check_answer()
@@ -149,10 +147,9 @@ class Once:
         try:
             for call in calls:
                 yield from call.check_answer()
-            result = yield request
+            return (yield request)
         finally:
             yield from task.end(replace(claim, word="paused"))
-        return result
 
     def _begun_or_named(
         self, made: Sequence[Mapping[str, Any]], state: Any, config: Any
