@@ -128,7 +128,7 @@ class Once:
             StartedError: If a call of the task was answered and has ended, failed, or still runs;
                 or if another run has begun the task.
         """
-        message = next(self._models(state), None)
+        message = next(self._models(state), None) if self.names else None
         run = Run(config)
         made = message.tool_calls if message and (run.answers or run.new_answers) else []
         if message is None or len(made) <= 1:

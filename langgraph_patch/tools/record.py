@@ -248,9 +248,7 @@ def guarded_tool_node(
             return {tools.messages_key: []}
         request = IORequest(lambda: inner(value, **kwargs), lambda: ainner(value, **kwargs))
         request = TruncationGuard(run, drops=True).around(request)
-        return (
-            (yield from own.run_task(value, run.config, request)) if own.names else (yield request)
-        )
+        return (yield from own.run_task(value, run.config, request))
 
     patched: ToolNode = tools.running(called)
     return patched
