@@ -7,6 +7,7 @@ no function has to be written twice. A `GeneratorRunnable` is a runnable made of
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import asynccontextmanager
@@ -128,6 +129,29 @@ async def run_async(generator: IOGenerator[_T]) -> _T:
     except StopIteration as stop:
         value: _T = stop.value
         return value
+
+
+def with_methods(
+    target: Any, methods: tuple[str, str], run: Callable[..., IOGenerator[Any]]
+) -> Any:
+    """A copy of an object with another method, which does I/O, in both forms.
+
+    Args:
+        target: The object.
+        methods: The names of the synchronous and of the asynchronous form.
+        run: The method, without `self`.
+    """
+
+    def sync(*args: Any, **kwargs: Any) -> Any:
+        return run_sync(run(*args, **kwargs))
+
+    async def asynchronous(*args: Any, **kwargs: Any) -> Any:
+        return await run_async(run(*args, **kwargs))
+
+    copied = copy.copy(target)
+    for name, method in zip(methods, (sync, asynchronous), strict=True):
+        object.__setattr__(copied, name, method)  # it may be a pydantic model
+    return copied
 
 
 class GeneratorRunnable(Runnable[Input, Output]):

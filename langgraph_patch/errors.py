@@ -1,4 +1,4 @@
-"""The exceptions of the package.
+"""The exceptions of the package, and its logger for what is no error.
 
     PatchError                  the base class: catch this one
     |-- MessagesError           a value is not a list, or a stream, of valid messages
@@ -15,6 +15,7 @@ to do. It never repeats a value that may hold a password.
 """
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,9 @@ __all__ = [
     "EvidenceError", "GraphError", "MessagesError", "OptionError", "PatchError", "StartedError",
     "ThreadError", "UnfinishedError",
 ]  # fmt: skip
+
+logger: logging.Logger = logging.getLogger("langgraph_patch")
+"""Tells what was repaired, and warns of what is not done. An application sets its level."""
 
 
 class PatchError(Exception):

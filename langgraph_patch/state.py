@@ -6,7 +6,6 @@ A list is a history if LangChain reads it as messages.
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -17,10 +16,8 @@ from pydantic import BaseModel
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch.errors import GraphError
+from langgraph_patch.errors import GraphError, logger
 from langgraph_patch.history.messages import messages_or_none
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 
 def get_value(state: Any, key: str) -> Any:

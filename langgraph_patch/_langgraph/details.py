@@ -7,7 +7,6 @@ name in this package is `owner.name` there. What a run reads, `read` reads; what
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,9 +20,7 @@ from langgraph.graph import StateGraph
 from langgraph.version import __version__
 
 from langgraph_patch._text import read_table
-from langgraph_patch.errors import GraphError
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
+from langgraph_patch.errors import GraphError, logger
 
 TOLD: dict[str, count[int]] = {}
 """What was told of missing details, and how often each came."""

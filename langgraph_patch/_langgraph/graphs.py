@@ -29,8 +29,7 @@ from langgraph_patch._sansio import (
     IOGenerator,
     IORequest,
     method_request,
-    run_async,
-    run_sync,
+    with_methods,
 )
 from langgraph_patch.errors import GraphError, StartedError
 
@@ -94,9 +93,6 @@ class Graph:
         """
         nodes = self.builder.nodes.items()
         return {node: spec.runnable for node, spec in nodes if node != _DEFAULT_HANDLER}
-
-    def keys_read_by(self, node: str) -> Collection[str]:
-        return self.input_of(node)[1]
 
     def input_of(self, node: str) -> tuple[type[Any], Collection[str]]:
         """The input schema of a node, and its keys."""
@@ -351,7 +347,7 @@ class Tools:
 
         What it is called with is decided by the functions that the node was made with.
         """
-        return _with_methods(self.node, ("func", "afunc"), function)
+        return with_methods(self.node, ("func", "afunc"), function)
 
     def with_call_wrappers(self, wrapper_of: Callable[..., Any]) -> Any:
         """A copy of the node that wraps calls outside and inside of the application's wrappers.
@@ -361,7 +357,7 @@ class Tools:
         Args:
             wrapper_of: Takes a call, the state that it reads, its config, and the call as it runs.
                 Returns None if it runs as it is, or an object with two methods that take a
-                request: `around` for the call with all wrappers and error handlers, and `start`,
+                generator: `around` for the call with all wrappers and error handlers, and `start`,
                 which takes the call first, for the tool. A third one, `run`, is both around the
                 tool: a wrapper of the application has sent a call to another tool.
 
@@ -379,29 +375,29 @@ class Tools:
         def run(call: Mapping[str, Any], kind: str, runtime: Any) -> IOGenerator[Any]:
             wrapper = wrapper_of(call, runtime.state, runtime.config, call)
             if wrapper is None and not self.may_run_others:
-                return (yield _request(node, _RUN, call, kind, runtime))
+                return (yield from _call(node, _RUN, call, kind, runtime))
             refused: list[Exception] = []
 
             def execute(request: Any, *rest: Any) -> IOGenerator[Any]:
-                sent, own = request.tool_call, _request(node, _EXECUTE, request, *rest)
+                sent, own = request.tool_call, _call(node, _EXECUTE, request, *rest)
                 if wrapper is not None:
                     return (yield from wrapper.start(sent, own))
                 try:
                     inner = wrapper_of(call, runtime.state, runtime.config, sent)
-                    return (yield from inner.run(sent, own)) if inner else (yield own)
+                    return (yield from (inner.run(sent, own) if inner else own))
                 except (GraphError, StartedError) as error:
                     refused.append(error)
                     raise
 
-            request = _request(_with_methods(node, _EXECUTE, execute), _RUN, call, kind, runtime)
+            running = _call(with_methods(node, _EXECUTE, execute), _RUN, call, kind, runtime)
             if wrapper is not None:
-                return (yield from wrapper.around(request))
-            result = yield request
+                return (yield from wrapper.around(running))
+            result = yield from running
             if refused:  # whatever a wrapper made of it
                 raise refused[0]
             return result
 
-        copied = _with_methods(node, _RUN, run)
+        copied = with_methods(node, _RUN, run)
         copied.func, copied.afunc = (MethodType(each.__func__, copied) for each in functions)
         return copied
 
@@ -413,21 +409,6 @@ _EXECUTE = ("_execute_tool_sync", "_execute_tool_async")
 """The methods with which the innermost wrapper runs the tool."""
 
 
-def _request(node: Any, methods: tuple[str, str], *args: Any) -> IORequest:
+def _call(node: Any, methods: tuple[str, str], *args: Any) -> IOGenerator[Any]:
     sync, asynchronous = (getattr(node, name) for name in methods)
-    return IORequest(lambda: sync(*args), lambda: asynchronous(*args))
-
-
-def _with_methods(node: Any, methods: tuple[str, str], run: Callable[..., IOGenerator[Any]]) -> Any:
-    """A copy of a node with another method, which does I/O, in both forms."""
-
-    def sync(*args: Any, **options: Any) -> Any:
-        return run_sync(run(*args, **options))
-
-    async def asynchronous(*args: Any, **options: Any) -> Any:
-        return await run_async(run(*args, **options))
-
-    copied = copy.copy(node)
-    for name, method in zip(methods, (sync, asynchronous), strict=True):
-        setattr(copied, name, method)
-    return copied
+    return (yield IORequest(lambda: sync(*args), lambda: asynchronous(*args)))

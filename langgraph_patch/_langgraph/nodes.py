@@ -17,6 +17,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
 from langgraph_patch._langgraph.details import read, table
+from langgraph_patch._langgraph.storage import nodes_of_namespace
 from langgraph_patch._sansio import GeneratorRunnable
 
 
@@ -85,7 +86,7 @@ class Nodes(NamedTuple):
 
     def runnable(self, namespace: str, node: str | None) -> Any:
         """The runnable of a node of the graph, or of one inside it; None if it is not known."""
-        own, names = _names(self.namespace), _names(namespace)
+        own, names = (nodes_of_namespace(each) for each in (self.namespace, namespace))
         if names[: len(own)] != own:
             return None
         nodes = self.nodes
@@ -111,9 +112,3 @@ def _own(node: Any) -> Any:
     """The runnable of the application in what LangGraph runs: this package wraps it."""
     runnable = read(node, "PregelNode.bound")
     return getattr(runnable, "inner", None) if isinstance(runnable, GeneratorRunnable) else runnable
-
-
-def _names(namespace: str) -> list[str]:
-    """The nodes in a namespace; its segments may be `node:task_id`, or the number of a graph."""
-    segments = namespace.split("|") if namespace else []
-    return [each.partition(":")[0] for each in segments if not each.isdecimal()]

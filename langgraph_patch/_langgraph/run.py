@@ -31,6 +31,7 @@ from langgraph.config import get_config
 from langgraph.runtime import get_runtime
 
 from langgraph_patch._langgraph import storage
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.details import TOLD, check, read
 from langgraph_patch._langgraph.nodes import Nodes
 from langgraph_patch._sansio import IOGenerator, IORequest
@@ -40,9 +41,6 @@ _NODE = "langgraph_node"
 
 _UNSEEN = {"details"}
 """What no run of this process has looked at yet."""
-
-_NAMES = {"channel_versions", "versions_seen"}
-"""What a checkpoint says of the tasks that an input ended."""
 
 _KEPT: dict[int, dict[object, Any]] = {}
 """What `_kept_with` returns, by the id of the object with which it goes."""
@@ -123,21 +121,19 @@ class Run:
         return self._own.get("thread_id")
 
     @property
-    def thread(self) -> RunnableConfig | None:
-        """The thread and the namespace of the graph as a config, or None.
+    def thread(self) -> Address | None:
+        """The address of the graph in its thread; None without a thread.
 
         It names the current checkpoint. With durability "exit" that one is not stored yet, so it
         names the checkpoint that the caller started the run from, if any.
         """
         if self.thread_id is None:
             return None
-        thread = {"thread_id": str(self.thread_id), "checkpoint_ns": self.namespace}  # as stored
         current: Any = self.place.get(self.namespace)
         if self.writes_at_exit:
             current = None if self.namespace else self._metadata.get("checkpoint_id")
-        if isinstance(current, str):
-            thread["checkpoint_id"] = current
-        return {"configurable": thread}
+        checkpoint_id = current if isinstance(current, str) else None
+        return Address(str(self.thread_id), self.namespace, checkpoint_id)  # as it is stored
 
     @property
     def place(self) -> Mapping[str, str]:
@@ -166,9 +162,10 @@ class Run:
     @property
     def channels(self) -> Mapping[str, Any]:
         """The live channels of the graph; none outside of a graph."""
-        for argument in getattr(self._own.get("__pregel_read"), "args", ()):
-            if isinstance(argument, Mapping) and argument and _are_channels(argument):
-                return argument
+        arguments = getattr(self._own.get("__pregel_read"), "args", ())
+        for each in (each for each in arguments if isinstance(each, Mapping)):
+            if isinstance(next(iter(each.values()), None), BaseChannel):
+                return each
         return self._of_loop("channels", Mapping) or {}
 
     def values(self, keys: Collection[str]) -> dict[str, Any]:
@@ -233,16 +230,11 @@ class Run:
         return _kept_with(self._loop)
 
     @property
-    def was_answered(self) -> bool:
-        """Whether an answer to an `interrupt()` of the task is recorded, in this run or before.
-
-        An answer that names the interrupt counts before the node has come to its question.
-        """
-        return bool(self.answers)
-
-    @property
     def answers(self) -> list[Any]:
-        """The recorded answers to the `interrupt()`s of the task."""
+        """The recorded answers to the `interrupt()`s of the task, of this run or before.
+
+        One that names its interrupt is there before the node has come to its question.
+        """
         unknown = [uuid.uuid4().hex] if self._is_task else []  # it is none that another run got
         return [*read(self._scratchpad, "scratchpad.resume", list, unknown)]
 
@@ -472,8 +464,7 @@ class Run:
         No public API tells this without a query.
         """
         checkpoint = self._of_loop("checkpoint", dict) or {}
-        is_known = checkpoint.keys() >= _NAMES
-        return is_known and storage.has_ended_tasks(checkpoint, is_input=self._source == "input")
+        return storage.has_ended_tasks(checkpoint, is_input=self._source == "input")
 
     @property
     def loaded_checkpoint(self) -> str | None:
@@ -490,7 +481,3 @@ def _kept_with(owner: Any) -> dict[object, Any]:
     if kept is own:
         weakref.finalize(owner, _KEPT.pop, id(owner))
     return kept
-
-
-def _are_channels(mapping: Mapping[Any, Any]) -> bool:
-    return isinstance(next(iter(mapping.values())), BaseChannel)

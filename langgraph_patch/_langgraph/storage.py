@@ -16,7 +16,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from langchain_core.runnables import RunnableConfig
 from langgraph import channels, types
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import TASKS
@@ -145,21 +144,21 @@ def nodes_of_namespace(namespace: str) -> list[str]:
 
     Where one node calls several subgraphs, LangGraph adds a number as a segment of its own.
     """
-    return [part.partition(":")[0] for part in namespace.split("|") if not part.isdigit()]
+    segments = namespace.split("|") if namespace else []
+    return [each.partition(":")[0] for each in segments if not each.isdecimal()]
 
 
 def parent_namespace(namespace: str) -> str:
     return namespace.rpartition("|")[0]
 
 
-def own_interrupt_id(namespace: str, node: str, task_id: str, answers: int = 0) -> str:
+def own_interrupt_id(namespace: str, answers: int = 0) -> str:
     """The id of an interrupt that a task raised itself, when it had so many answers.
 
     LangGraph derives it from the namespace of the task, and from the answers if it numbers
     questions.
     """
-    own = f"{namespace}|{node}:{task_id}".removeprefix("|")
-    ns = f"{own}|{answers}" if answers else own
+    ns = f"{namespace}|{answers}" if answers else namespace
     with suppress(TypeError):
         return str(read(Interrupt, "Interrupt.from_ns")(value=None, ns=ns).id)
     return ""
@@ -169,7 +168,7 @@ _id_of_question: Any = getattr(types, "_interrupt_id", None)
 
 NUMBERS_QUESTIONS: Final = _id_of_question is not None and _id_of_question(
     "a:b", 1
-) == own_interrupt_id("", "a", "b", 1)
+) == own_interrupt_id("a:b", 1)
 """Whether each question of a task has an id of its own; in old versions all have that of the first.
 
 Without it a task that failed behind an answer looks like one that failed, ran again and asks its
@@ -194,12 +193,13 @@ def accepted_input(saved: CheckpointTuple) -> Any:
     return saved.checkpoint["channel_values"].get(START)
 
 
-def is_found(saver: Any, thread: RunnableConfig | None) -> IOGenerator[bool]:
-    """Whether a checkpointer has the checkpoint that a config names, or has it soon."""
-    is_named = saver and thread and "checkpoint_id" in thread["configurable"]
-    for wait in WAITS if is_named else ():
+def is_found(saver: Any, address: Address | None) -> IOGenerator[bool]:
+    """Whether a checkpointer has the checkpoint that an address names, or has it soon."""
+    if saver is None or address is None or address.checkpoint_id is None:
+        return False
+    for wait in WAITS:
         yield IORequest(partial(time.sleep, wait), partial(asyncio.sleep, wait))
-        if (yield method_request(saver, "get_tuple", thread)) is not None:
+        if (yield method_request(saver, "get_tuple", address.config)) is not None:
             return True
     return False
 
@@ -218,8 +218,8 @@ def has_ended_tasks(checkpoint: Mapping[str, Any], *, is_input: bool) -> bool:
         checkpoint: The checkpoint of the input, or one that was made after it.
         is_input: Whether it is that of the input: START has not run.
     """
-    versions = checkpoint["channel_versions"]
-    seen = versions if is_input else checkpoint["versions_seen"].get(START, {})
+    versions = checkpoint.get("channel_versions", {})
+    seen = versions if is_input else checkpoint.get("versions_seen", {}).get(START, {})
     started = [v for c, v in versions.items() if c == TASKS or triggered_node(c) is not None]
     return START in seen and seen[START] in started
 
@@ -239,13 +239,12 @@ def nodes_of_turn(saved: CheckpointTuple) -> set[str]:
     }
 
 
-def is_node_timeout(error: object) -> bool:
-    """Whether a recorded error is LangGraph's for a node that took too long.
+def is_node_timeout(error: str) -> bool:
+    """Whether the `repr` of an error is that of LangGraph's for a node that took too long.
 
-    A synchronous node goes on after that. Most checkpointers store the `repr` of the error.
+    A synchronous node goes on after that.
     """
-    text = error if isinstance(error, str) else repr(error)
-    return text.startswith("NodeTimeoutError(") or type(error).__name__ == "NodeTimeoutError"
+    return error.startswith("NodeTimeoutError(")
 
 
 def later_checkpoint_id(checkpoint_id: str, ticks: int) -> str | None:
@@ -256,22 +255,16 @@ def later_checkpoint_id(checkpoint_id: str, ticks: int) -> str | None:
         >>> later_checkpoint_id("1ef4f797-8335-6428-8001-8a1503f9b875", 1)
         '1ef4f797-8335-6429-8001-8a1503f9b875'
     """
-    parts = _time_and_rest(checkpoint_id)
-    if parts is None:
-        return None
-    ticked, rest = parts[0] + ticks, parts[1]
-    return str(uuid.UUID(int=(ticked >> 12) << 80 | _UUID6 << 76 | (ticked & 0xFFF) << 64 | rest))
-
-
-def _time_and_rest(checkpoint_id: str) -> tuple[int, int] | None:
-    """The parts of an id: 48 bits of the time, 4 of the version, 12 of the time, 64 of others."""
     try:
         old = uuid.UUID(checkpoint_id)
     except ValueError:
         return None
     if old.version != _UUID6:
         return None
-    return old.int >> 80 << 12 | (old.int >> 64) & 0xFFF, old.int & (2**64 - 1)
+    # 48 bits of the time, 4 of the version, 12 of the time, 64 of others.
+    ticked = (old.int >> 80 << 12 | (old.int >> 64) & 0xFFF) + ticks
+    rest = old.int & (2**64 - 1)
+    return str(uuid.UUID(int=(ticked >> 12) << 80 | _UUID6 << 76 | (ticked & 0xFFF) << 64 | rest))
 
 
 # --- values that a `DeltaChannel` spreads over checkpoints --------------------------------

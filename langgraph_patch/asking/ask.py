@@ -34,7 +34,6 @@ again under the points 2 and 3: `TruncationGuard.asks_again`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -46,9 +45,7 @@ from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.asking.attempts import Attempts
 from langgraph_patch.asking.guard import TruncationGuard, in_charge
 from langgraph_patch.asking.refusal import carried_by, is_refusal, text_of
-from langgraph_patch.errors import PatchError, note, without_notes
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
+from langgraph_patch.errors import PatchError, logger, note, without_notes
 
 
 def ask(

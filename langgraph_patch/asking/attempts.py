@@ -11,7 +11,6 @@ graph, for that model alone, and only where the model is known before it is aske
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -30,13 +29,11 @@ from langgraph_patch.asking.request import (
     begins_with,
     models_of,
 )
-from langgraph_patch.errors import note
+from langgraph_patch.errors import logger, note
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.forms.order import Form
 from langgraph_patch.history.patch import validate_messages
 from langgraph_patch.repairing.repairer import Repairer
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 _MAX_NOTE = 500
 

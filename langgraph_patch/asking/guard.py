@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
@@ -43,10 +42,8 @@ from langgraph_patch.asking.streamed_calls import (
     refuse_truncated,
 )
 from langgraph_patch.asking.unfinished import Correction, Unfinished
-from langgraph_patch.errors import UnfinishedError
+from langgraph_patch.errors import UnfinishedError, logger
 from langgraph_patch.history.fields import text_of
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 _MOST_IN_A_ROW = 9
 """How many messages in a row may be truncated or unusable in one run of a node.

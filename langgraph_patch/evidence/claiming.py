@@ -6,7 +6,7 @@
 - The id of a row is just before that of its checkpoint. So no job that deletes old checkpoints
   deletes it first, and it is not the newest of its thread. If it is gone all the same, the witness
   says so: the call is not run.
-- A message may be made again in a later turn, with its id: that is another call (`places`).
+- A message may be made again in a later turn, with its id: that is another call (`is_earlier`).
 - A claim without an end is in the way for good. So an end that a checkpointer did not take is
   written by whoever comes next in this process. In another one the question that LangGraph stored
   of the task shows that its tool asks.
@@ -15,10 +15,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -28,41 +27,41 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest, method_request
-from langgraph_patch.errors import EvidenceError
+from langgraph_patch.errors import EvidenceError, logger
 from langgraph_patch.evidence import claims
 from langgraph_patch.evidence.claims import UNWRITTEN, Claim, claims_in, row_of, task_of
-from langgraph_patch.evidence.places import is_earlier
 from langgraph_patch.evidence.superstep import WITNESS
 from langgraph_patch.evidence.window import Reader, all_of
 
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
-
-@dataclass(frozen=True, slots=True)
 class Record:
     """The record of a call, as a run that begins it sees it.
 
-    Attributes:
+    Args:
         reader: The checkpointer.
         thread: The checkpoint from which the call is begun.
         message: The message that makes the call; it has an id.
-        row: The row of that checkpoint.
+        call_id: The id of the call.
+        place: How many calls of the message before it have the same id.
         is_probed: Whether each claim is a probe, too: a second write must not take its place. It
             sees no race. Default: False.
+
+    Attributes:
+        row: The row of that checkpoint.
     """
 
-    reader: Reader
-    thread: Address
-    message: BaseMessage
-    row: Address
-    is_probed: bool = False
-
-    @classmethod
-    def of(
-        cls, reader: Reader, thread: Address, message: BaseMessage, call_id: str, place: int
-    ) -> Record:
-        """The record of a call; the arguments are those of `row_of`."""
-        return cls(reader, thread, message, row_of(thread, message, call_id, place))
+    def __init__(
+        self,
+        reader: Reader,
+        thread: Address,
+        message: BaseMessage,
+        call_id: str,
+        place: int,
+        *,
+        is_probed: bool = False,
+    ) -> None:
+        self.reader, self.thread, self.message = reader, thread, message
+        self.row, self.is_probed = row_of(thread, message, call_id, place), is_probed
 
     def read(self) -> IOGenerator[list[Claim]]:
         """The claims of its row; none if there is no row."""
@@ -89,7 +88,7 @@ class Record:
             is_made = last.run == claim.run
             mine = self.reader, self.thread, self.message.id, run.place if run else {}
             for each in others if is_made else ():
-                is_other = yield from is_earlier(*mine, each.place)
+                is_other = yield from claims.is_earlier(*mine, each.place)
                 if not is_other:
                     is_told = is_other is False and last.run == claim.run
                     last = each if is_told else replace(each, word="untold")

@@ -37,25 +37,22 @@ class Effects:
     is_current: bool
 
 
-def effects_of(task: Task, newest: Superstep) -> Effects | None:
+def effects_of(task: Task, newest: Superstep, *, is_over: bool) -> Effects | None:
     """The effects of a task; None if it had none, or if they were applied.
 
     Args:
         task: The task.
         newest: The superstep after the current checkpoint of the graph that has the call.
+        is_over: Whether the run of that graph is abandoned: nothing more will be applied.
     """
     step = task.step
-    writes = [
-        (channel, value)
-        for channel, value in task.writes
-        if channel != step.messages_key
-        and not (storage.triggered_node(channel) or storage.is_reserved(channel))
-    ]
+    names = {*storage.state_keys(channel for channel, _ in task.writes)} - {step.messages_key}
+    writes = [(channel, value) for channel, value in task.writes if channel in names]
     goes_elsewhere = _goes_elsewhere(task)
     if step.was_applied or not (writes or goes_elsewhere):
         return None
-    keys = {key for key, _ in writes if _is_unchanged(key, step, newest)}
-    is_current = (step.id, step.namespace) == (newest.id, newest.namespace)
+    keys = {key for key in names if _is_unchanged(key, step, newest)}
+    is_current = not is_over and (step.id, step.namespace) == (newest.id, newest.namespace)
     return Effects(tuple(writes), frozenset(keys), goes_elsewhere, task, is_current=is_current)
 
 

@@ -32,7 +32,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.nodes import NO_NODES, Nodes
-from langgraph_patch.evidence.superstep import Superstep, Task, is_real, text_of_error
+from langgraph_patch.evidence.superstep import Superstep, Task, is_real
 from langgraph_patch.evidence.window import Sighting, Window, called_in, is_version
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.findings import Finding
@@ -90,11 +90,6 @@ class Facts:
     def judged(self) -> JudgedCall:
         """The judgement before the rows."""
         return self.elsewhere or self.replayed
-
-
-def judgements(facts: Facts) -> Iterator[JudgedCall]:
-    """What the rows state of a call, in the order of their authority."""
-    return filter(None, (row(facts) for row in ROWS))
 
 
 def _result(facts: Facts) -> JudgedCall | None:
@@ -218,7 +213,7 @@ class Steps:
             detail = "paused" if task.step.source_after is None else None
             return Finding("awaiting_input", detail=detail) if is_waiting else None
         error = task.errors[-1]
-        text = text_of_error(error)
+        text = error if isinstance(error, str) else repr(error)  # most checkpointers store that
         if text == "CancelledError()":  # an application may have an error of that name
             return Finding("cancelled")
         # Both an error and an interrupt: two runs, and their order is recorded only if the task
@@ -227,7 +222,7 @@ class Steps:
         is_last = INTERRUPT not in channels or is_answered
         if not is_last or self._was_edited:
             return None
-        detail = "timeout" if storage.is_node_timeout(error) else None
+        detail = "timeout" if storage.is_node_timeout(text) else None
         return Finding("failed", error=text, detail=detail)
 
     @cached_property
@@ -242,11 +237,8 @@ class Steps:
 
         No other node ran since a node wrote the message, and that node ran no tools itself.
         """
-        origin = self.window.origin
-        if origin is None or origin.source_before == "input" or origin.is_gap:
-            return None
         writer, calls = self.window.writer, read_calls(self.window.message)
-        if writer is None:
+        if writer is None or writer.step.is_gap:
             return None
         if [call.source for call in calls] != ["tool_calls"] or len(self.pending) != 1:
             return None
@@ -267,12 +259,10 @@ class Steps:
         Only nodes between the model and the tools ran since the message was written, and the last
         of them asked a human and has no recorded answer.
         """
-        steps, origin = self.pending, self.window.origin
-        if origin is None or origin.is_gap or not steps:
+        steps = self.pending
+        if not (steps and self.did_not_run and _asks(steps[-1])):
             return None
-        passed = all(self._is_passed(step) for step in steps)
-        is_certain = passed and all(_asks(step) or step.was_applied for step in steps)
-        return steps[-1] if is_certain and _asks(steps[-1]) else None
+        return steps[-1] if all(_asks(step) or step.was_applied for step in steps) else None
 
     @cached_property
     def has_refused_answer(self) -> bool:
@@ -298,9 +288,8 @@ class Steps:
         return is_known and (step.was_applied or _channels_of(step) <= {INTERRUPT, ERROR, RESUME})
 
     def _starts_no_tool(self, step: Superstep) -> bool:
-        namespace = step.address.namespace
         return bool(step.nodes) and all(
-            self.nodes.starts_no_tool(namespace, node) for node in step.nodes
+            self.nodes.starts_no_tool(step.namespace, node) for node in step.nodes
         )
 
 
@@ -329,7 +318,7 @@ class _Seen:
         own = [call for call in seen.calls if call.source == "tool_calls"]
         self._calls = _by_id((call.id, call) for call in seen.calls)
         self._rivals = _by_id((call.id, call) for call in (*seen.rivals, *own))
-        self._sent = _by_id((str(t.call["id"]), (t.call, t)) for t in seen.step.tasks if t.call)
+        self._sent = _by_id((str(t.call["id"]), t) for t in seen.step.tasks if t.call)
         self._written = _by_id(
             (result.tool_call_id, (task, result))
             for task, messages in _written_in(seen)
@@ -358,13 +347,12 @@ class _Seen:
 
     def _own_task(self, made: Call, rivals: Sequence[Call]) -> Task | None:
         """The task of exactly this call's `Send`, or None."""
-        equals = [rival for rival in rivals if (rival.name, rival.args) == (made.name, made.args)]
+        what = made.name, made.args
+        equals = [rival for rival in rivals if (rival.name, rival.args) == what]
         if made.source != "tool_calls" or equals:
             return None
-        sent = [
-            (call.get("name") or "", call.get("args"), task) for call, task in self._sent[made.id]
-        ]
-        own = [task for *what, task in sent if what == [made.name, made.args]]
+        sent = [(task, task.call) for task in self._sent[made.id] if task.call]
+        own = [task for task, call in sent if (call["name"] or "", call["args"]) == what]
         return own[0] if len(own) == 1 else None
 
     def _results(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
@@ -53,8 +52,6 @@ def graph_above(window: Window) -> Address | None:
 
 def graph_of_writer(window: Window) -> Address | None:
     """The graph below that wrote a message: after a handoff, results of other calls are there."""
-    if window.origin is None or window.origin.source_before == "input":  # START wrote it
-        return None
     writer = window.writer
     return None if writer is None or writer.node is None else writer.below
 
@@ -76,13 +73,13 @@ def check_below(
     if is_waiting and ended.owns_interrupts:
         return judged
     below = yield from _read_below(reader, ended)
-    made, given = below or ([], [])
+    made, given = below or ((), ())
     results = [m for m in made if is_real(m) and m.tool_call_id == call.id]
     makers = [m for m in made if any(each.id == call.id for each in called_in([m]))]
     if results and all(is_version(maker, window.message) for maker in makers):
         return replace(judged, finding=Finding(result=results[0]))
     may_have_run = bool(makers) or any(each.id == call.id for each in open_in_turn(given))
-    runs_calls = reader.nodes.runs_calls(ended.step.address.namespace, ended.node)
+    runs_calls = reader.nodes.runs_calls(ended.step.namespace, ended.node)
     if is_waiting:
         # In any other node, a graph with another state may have run the call.
         is_certain = below is not None and (bool(made) or runs_calls)
@@ -97,31 +94,26 @@ def inner_results(reader: Reader, judged: JudgedCall) -> IOGenerator[tuple[str, 
     texts: list[str] = []
     for task in tasks.values():
         below = yield from _read_below(reader, task)
-        texts += _texts(below.made if below else [])
+        texts += _texts(below[0] if below else ())
     return tuple(reversed(texts))
 
 
-class _Below(NamedTuple):
+def _read_below(
+    reader: Reader, task: Task
+) -> IOGenerator[tuple[Sequence[BaseMessage], Sequence[BaseMessage]] | None]:
     """The messages of the graphs that a task ran, oldest first, each once.
 
-    Attributes:
-        made: Those that the graphs made.
-        given: Those that a graph got as its input, or had before the task.
+    Returns:
+        Those that the graphs made, and those that a graph got as its input or had before the task;
+        None if no graph is recorded.
     """
-
-    made: Sequence[BaseMessage]
-    given: Sequence[BaseMessage]
-
-
-def _read_below(reader: Reader, task: Task) -> IOGenerator[_Below | None]:
-    """The messages of the graphs that a task ran; None if no graph is recorded."""
     graphs = yield from graphs_below(reader, task)
     made: list[BaseMessage] = []
     given: list[BaseMessage] = []
     for graph in graphs:
         given += without((yield from _given_to(reader, graph)), [*given, *made])
         made += without(graph.messages, [*given, *made])
-    return _Below(made, given) if graphs else None
+    return (made, given) if graphs else None
 
 
 def _given_to(reader: Reader, newest: Superstep) -> IOGenerator[Sequence[BaseMessage]]:

@@ -32,7 +32,6 @@ What is not certain is `unknown`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,15 +40,15 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.nodes import NO_NODES, Nodes
 from langgraph_patch._sansio import IOGenerator, IORequest
+from langgraph_patch.errors import logger
 from langgraph_patch.evidence.claims import Recorded, read_claims
 from langgraph_patch.evidence.effects import Effects, effects_of
-from langgraph_patch.evidence.judge import Facts, JudgedCall, Steps, judgements
+from langgraph_patch.evidence.judge import ROWS, Facts, JudgedCall, Steps
 from langgraph_patch.evidence.nested import (
     check_below,
     graph_above,
@@ -62,25 +61,20 @@ from langgraph_patch.evidence.window import Reader, Window, read_windows, window
 from langgraph_patch.history.calls import Call
 from langgraph_patch.history.findings import Evidence, Finding
 
-logger: logging.Logger = logging.getLogger("langgraph_patch")
-
 _BEING_WRITTEN = timedelta(seconds=5)
 """How long a result may take to be stored, after its superstep began."""
 
-_FIRST_LOOK, _PATIENCE, _PATIENCE_IF_MISSING = 0.003, 0.04, 0.5
+_FIRST_LOOK, _PATIENCE = 0.003, 0.04
 """Seconds until the record is first looked at again, and after which no further look follows.
 
 Each look doubles the time that was waited. What a run stores when it is stopped is there after a
-few milliseconds, and the next turn searches once more; the current checkpoint is sure to come.
+few milliseconds, and the next turn searches once more.
 """
 
 _NOTHING: Mapping[tuple[int, int], str] = {}
 
 _JudgedCalls: TypeAlias = dict[tuple[int, int], JudgedCall]
 """By the keys of the calls."""
-
-_Records: TypeAlias = Mapping[tuple[int, int], Recorded]
-"""What the records of calls that run once show, by the keys of the calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +92,7 @@ class Recovery:
 
 def recover_evidence(
     saver: BaseCheckpointSaver[Any],
-    config: RunnableConfig,
+    address: Address,
     messages: Sequence[BaseMessage],
     calls: Sequence[Call],
     *,
@@ -114,10 +108,9 @@ def recover_evidence(
 
     Args:
         saver: The checkpointer. It is only read. It is not read if `calls` is empty.
-        config: Names the thread (`thread_id`), the namespace of the graph that has the calls
-            (`checkpoint_ns`, default `""`), and the current checkpoint (`checkpoint_id`,
-            default the newest). If the current checkpoint is still being written, the search
-            waits for it for a second at most; for what a task is perhaps storing, 50 ms.
+        address: Names the thread, the namespace of the graph that has the calls, and the current
+            checkpoint, which must be stored (`Run.stored`). For what a task is perhaps storing, the
+            search waits for 50 ms.
         messages: The history.
         calls: The calls of it to search for.
         messages_key: The state key of the history. Default: `"messages"`.
@@ -142,6 +135,7 @@ def recover_evidence(
         >>> from langgraph.checkpoint.memory import InMemorySaver
         >>> from langgraph.graph import MessagesState, StateGraph
         >>> from langgraph.types import Send, interrupt
+        >>> from langgraph_patch._langgraph.address import Address
         >>> from langgraph_patch._sansio import run_sync
         >>> from langgraph_patch.history.calls import read_calls
         >>> def send_email(call):
@@ -156,28 +150,23 @@ def recover_evidence(
         >>> _ = builder.add_node(send_email).add_node(wire_money).set_entry_point("model")
         >>> _ = builder.add_conditional_edges(
         ...     "model", lambda state: [Send(c["name"], [c]) for c in ai.tool_calls])
-        >>> saver, config = InMemorySaver(), {"configurable": {"thread_id": "1"}}
-        >>> _ = builder.compile(checkpointer=saver).invoke({"messages": []}, config)
-        >>> found = run_sync(recover_evidence(saver, config, [ai], read_calls(ai))).evidence
+        >>> saver, address = InMemorySaver(), Address("1")
+        >>> _ = builder.compile(checkpointer=saver).invoke({"messages": []}, address.config)
+        >>> found = run_sync(recover_evidence(saver, address, [ai], read_calls(ai))).evidence
         >>> found[0, 0].result.content, found[0, 1].cause
         ('sent to bob', 'awaiting_input')
     """
     if not calls:
         return Recovery()
-    address = Address.of(config)
     began, waited = time.monotonic(), 0.0
     while True:
         reader = Reader(saver, messages_key, required, nodes, seen)
         recorded = yield from read_claims(reader, address, messages, calls, once)
-        newest, judged_calls = yield from _search(
-            reader, address, windows_of(messages, calls, searched_at), recorded
-        )
-        is_missing = newest is None and address.checkpoint_id is not None
+        windows = windows_of(messages, calls, searched_at)
+        newest, judged_calls = yield from _Search(reader, recorded).run(address, windows)
         shown = {key for key, each in recorded.items() if each.finding}
-        others = [judged for key, judged in judged_calls.items() if key not in shown]
-        patience = _PATIENCE_IF_MISSING if is_missing else _PATIENCE
-        awaited = {address: -1} if is_missing else _being_written(others)
-        while awaited and waited < patience and not (is_over or reader.error):
+        awaited = _being_written(each for key, each in judged_calls.items() if key not in shown)
+        while awaited and waited < _PATIENCE and not (is_over or reader.error):
             seconds = waited or _FIRST_LOOK
             yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
             seen = None
@@ -203,11 +192,9 @@ def recover_evidence(
         if finding.result is None and is_first and not is_over:
             finding = replace(finding, look_again=newest.id if newest and is_read else True)
         evidence[call.key] = finding
-        dropped = effects_of(judged.writer, newest) if judged.writer and newest else None
-        if dropped is not None:
-            is_current = dropped.is_current and not is_over
-            effects[call.key] = replace(dropped, is_current=is_current)
-    return Recovery(evidence, effects)
+        if judged.writer and newest:
+            effects[call.key] = effects_of(judged.writer, newest, is_over=is_over)
+    return Recovery(evidence, {key: each for key, each in effects.items() if each})
 
 
 def _being_written(judged_calls: Iterable[JudgedCall]) -> dict[Address, int]:
@@ -222,7 +209,7 @@ def _being_written(judged_calls: Iterable[JudgedCall]) -> dict[Address, int]:
 
 
 def _has_more(reader: Reader, awaited: Mapping[Address, int]) -> IOGenerator[bool]:
-    """Whether a checkpoint has another number of writes than this; -1 if it was not there."""
+    """Whether a checkpoint has another number of writes than this."""
     for address, count in awaited.items():
         saved = yield from reader.read_saved(address)
         if saved is not None and len(saved.pending_writes or ()) != count:
@@ -233,85 +220,84 @@ def _has_more(reader: Reader, awaited: Mapping[Address, int]) -> IOGenerator[boo
 # --- one search -----------------------------------------------------------------------------------
 
 
-def _search(
-    reader: Reader,
-    address: Address,
-    windows: Sequence[Window],
-    recorded: _Records,
-    visited: frozenset[str] = frozenset(),
-) -> IOGenerator[tuple[Superstep | None, _JudgedCalls]]:
-    """Search the checkpoints of one graph.
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One search, in the checkpoints of a graph and of those above and below.
 
-    Args:
+    Attributes:
         reader: The checkpointer.
-        address: The current checkpoint.
-        windows: The messages that make the calls.
-        recorded: What the records of calls that run once show.
-        visited: The namespaces that were searched before this one.
-
-    Returns:
-        The superstep after the current checkpoint, and what is known of each call.
+        recorded: What the records of calls that run once show, by the keys of the calls.
     """
-    newest = yield from read_windows(reader, address, windows)
-    visited |= {address.namespace}
-    judged_calls: _JudgedCalls = {}
-    for window in reversed(windows):
-        for facts in (yield from _facts_of(reader, window, recorded, visited)):
-            judged_calls[facts.call.key] = yield from _judge(reader, facts)
-    return newest, judged_calls
 
+    reader: Reader
+    recorded: Mapping[tuple[int, int], Recorded]
 
-def _facts_of(
-    reader: Reader, window: Window, recorded: _Records, visited: frozenset[str]
-) -> IOGenerator[list[Facts]]:
-    """What is known of the calls of a message. Other graphs are read where a row needs them."""
-    steps = Steps(window, reader.nodes)
-    replayed = steps.replay()
-    rest = {k: v for k, v in replayed.items() if v.result is None and v.ended is None}
-    elsewhere: _JudgedCalls = {}
-    is_answered = False
-    if rest and steps.asking:
-        is_answered = yield from is_answered_above(reader, steps.asking)
-    elif rest and not steps.has_refused_answer:
-        elsewhere = yield from _in_other_graph(reader, window, rest, recorded, visited)
-    writes = [each for seen in window.sightings for each in seen.step.saved.pending_writes or ()]
-    claims = {key: each.shown_beside(writes) for key, each in recorded.items()}
-    return [
-        Facts(c, steps, replayed[c.key], claims.get(c.key), elsewhere.get(c.key), is_answered)
-        for c in window.calls
-    ]
+    def run(
+        self, address: Address, windows: Sequence[Window], visited: frozenset[str] = frozenset()
+    ) -> IOGenerator[tuple[Superstep | None, _JudgedCalls]]:
+        """Search the checkpoints of one graph.
 
+        Args:
+            address: The current checkpoint.
+            windows: The messages that make the calls.
+            visited: The namespaces that were searched before this one.
 
-def _in_other_graph(
-    reader: Reader,
-    window: Window,
-    rest: _JudgedCalls,
-    recorded: _Records,
-    visited: frozenset[str],
-) -> IOGenerator[_JudgedCalls]:
-    """How the graph above or below that ran calls judges them; nothing without such a graph."""
-    above, below = graph_above(window), graph_of_writer(window)
-    other = above or below
-    if other is None or other.namespace in visited:
-        return {}
-    calls = [call for call in window.calls if call.key in rest]
-    same = [Window(window.message, calls, equals=window.equals)]
-    newest, found = yield from _search(reader, other, same, recorded, visited)
-    if above is not None:
-        # Its open call may be the one that runs this graph, so only results count.
-        found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
-    return {} if newest is None else found
+        Returns:
+            The superstep after the current checkpoint, and what is known of each call.
+        """
+        newest = yield from read_windows(self.reader, address, windows)
+        visited |= {address.namespace}
+        judged_calls: _JudgedCalls = {}
+        for window in reversed(windows):
+            for facts in (yield from self._facts_of(window, visited)):
+                judged_calls[facts.call.key] = yield from self._judge(facts)
+        return newest, judged_calls
 
+    def _facts_of(self, window: Window, visited: frozenset[str]) -> IOGenerator[list[Facts]]:
+        """What is known of the calls of a message. Other graphs are read where a row needs them."""
+        steps = Steps(window, self.reader.nodes)
+        replayed = steps.replay()
+        rest = {k: v for k, v in replayed.items() if v.result is None and v.ended is None}
+        elsewhere: _JudgedCalls = {}
+        is_answered = False
+        if rest and steps.asking:
+            is_answered = yield from is_answered_above(self.reader, steps.asking)
+        elif rest and not steps.has_refused_answer:
+            elsewhere = yield from self._in_other_graph(window, rest, visited)
+        writes = [
+            each for seen in window.sightings for each in seen.step.saved.pending_writes or ()
+        ]
+        claims = {key: each.shown_beside(writes) for key, each in self.recorded.items()}
+        return [
+            Facts(c, steps, replayed[c.key], claims.get(c.key), elsewhere.get(c.key), is_answered)
+            for c in window.calls
+        ]
 
-def _judge(reader: Reader, facts: Facts) -> IOGenerator[JudgedCall]:
-    """The first judgement that the graphs above and below do not contradict."""
-    judged = facts.judged
-    for judgement in judgements(facts):
-        judged = yield from check_below(reader, facts.steps.window, facts.call, judgement)
-        if judged.finding is not None:
-            break
-    inner = () if judged.result else (yield from inner_results(reader, judged))
-    if inner:  # what the calls inside the call recorded
-        finding = judged.finding or Finding()
-        judged = replace(judged, finding=replace(finding, inner=finding.inner or inner))
-    return judged
+    def _in_other_graph(
+        self, window: Window, rest: _JudgedCalls, visited: frozenset[str]
+    ) -> IOGenerator[_JudgedCalls]:
+        """How the graph above or below that ran calls judges them; nothing without such a graph."""
+        above, below = graph_above(window), graph_of_writer(window)
+        other = above or below
+        if other is None or other.namespace in visited:
+            return {}
+        calls = [call for call in window.calls if call.key in rest]
+        same = [Window(window.message, calls, equals=window.equals)]
+        newest, found = yield from self.run(other, same, visited)
+        if above is not None:
+            # Its open call may be the one that runs this graph, so only results count.
+            found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
+        return {} if newest is None else found
+
+    def _judge(self, facts: Facts) -> IOGenerator[JudgedCall]:
+        """The first judgement that the graphs above and below do not contradict."""
+        judged = facts.judged
+        for judgement in filter(None, (row(facts) for row in ROWS)):
+            judged = yield from check_below(self.reader, facts.steps.window, facts.call, judgement)
+            if judged.finding is not None:
+                break
+        inner = () if judged.result else (yield from inner_results(self.reader, judged))
+        if inner:  # what the calls inside the call recorded
+            finding = judged.finding or Finding()
+            judged = replace(judged, finding=replace(finding, inner=finding.inner or inner))
+        return judged

@@ -108,14 +108,13 @@ class Task:
         if has_run or not (storage.NUMBERS_QUESTIONS and answers and self.errors):
             return frozenset()
         count = len(answers[0]) if isinstance(answers[0], list) else 1
-        place = self.step.namespace, self.node or "", self.id
-        own = {storage.own_interrupt_id(*place, number) for number in range(count)}
+        own = {storage.own_interrupt_id(self.below.namespace, number) for number in range(count)}
         return frozenset(each for each in self.interrupt_ids if each in own)
 
     @property
     def owns_interrupts(self) -> bool:
         """Whether it, or a `@task` in it, raised all its interrupts, and no graph below it."""
-        own = storage.own_interrupt_id(self.step.namespace, self.node or "", self.id)
+        own = storage.own_interrupt_id(self.below.namespace)
         inside = {i for other in self.step.others for i in other.interrupt_ids}
         return set(self.interrupt_ids) <= {own, *inside}
 
@@ -123,11 +122,6 @@ class Task:
     def is_finished(self) -> bool:
         """Whether its node returned, and no router behind it raised."""
         return not self.errors and any(c not in _OF_UNFINISHED for c, _ in self.writes)
-
-
-def text_of_error(error: object) -> str:
-    """The text of a recorded error: most checkpointers store its `repr`."""
-    return error if isinstance(error, str) else repr(error)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,10 @@ backwards from the current checkpoint: a checkpoint whose history does not have 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from itertools import dropwhile
+from itertools import dropwhile, groupby
+from operator import attrgetter
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -245,13 +245,11 @@ class Window:
 
     @property
     def writer(self) -> Task | None:
-        """The task of its origin that wrote the message."""
-        tasks = [*self.origin.tasks, *self.origin.others] if self.origin else []
+        """The task of its origin that wrote the message; None if START did, with an input."""
+        if self.origin is None or self.origin.source_before == "input":
+            return None
+        tasks = [*self.origin.tasks, *self.origin.others]
         return next((task for task in tasks if self.versions_in(task.messages)), None)
-
-    def names(self, ids: AbstractSet[str]) -> bool:
-        """Whether one of the ids is that of a call."""
-        return any(call.id in ids for call in self.calls)
 
     def versions_in(self, messages: Sequence[BaseMessage]) -> list[int]:
         """The indexes of the message, and of messages that are equal to it, among messages."""
@@ -274,13 +272,10 @@ def windows_of(
         calls: The calls.
         searched_at: The checkpoint at which an earlier turn searched for a call, if it did.
     """
-    by_message: dict[int, list[Call]] = {}
-    for call in calls:
-        if call.id:
-            by_message.setdefault(call.index, []).append(call)
     windows = []
-    for index, own in by_message.items():
+    for index, same in groupby((call for call in calls if call.id), attrgetter("index")):
         if isinstance(message := messages[index], AIMessage):
+            own = list(same)
             start, *others = {searched_at.get(call.key, "") for call in own}
             window = Window(message, own, "" if others else start)
             if message.id is None:
@@ -353,7 +348,7 @@ def _add_sightings(step: Superstep, windows: Iterable[Window]) -> list[Window]:
             window.origin = step
             continue
         unfinished.append(window)
-        if index == end or window.names(named):
+        if index == end or any(call.id in named for call in window.calls):
             window.sightings.append(_sighting(step, index))
     return unfinished
 

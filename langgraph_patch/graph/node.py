@@ -8,7 +8,6 @@ message.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -35,14 +34,13 @@ from langgraph_patch.asking.ask import answered, ask
 from langgraph_patch.asking.attempts import Attempts
 from langgraph_patch.asking.guard import TruncationGuard
 from langgraph_patch.asking.request import Histories, Request
+from langgraph_patch.errors import logger
 from langgraph_patch.graph.mentions import may_ask
 from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical
 from langgraph_patch.repairing.repairer import Repair, Repairer, write_repairs
 from langgraph_patch.repairing.writing import NodeOutput, stream_results
 from langgraph_patch.state import get_value, messages_in, replace_values
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 MODEL_INPUT = "llm_input_messages"
 """The state key in which a `pre_model_hook` returns a history for the model only."""

@@ -29,7 +29,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph_patch._langgraph import storage
 from langgraph_patch._langgraph.graphs import Graph, Tools
 from langgraph_patch._text import short
-from langgraph_patch.errors import GraphError, OptionError, check_flags
+from langgraph_patch.errors import GraphError, OptionError, check_flags, logger
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.subgraph import as_graph
 from langgraph_patch.graph.wrapping import (
@@ -46,8 +46,6 @@ from langgraph_patch.repairing.reconcile import Lookup
 from langgraph_patch.repairing.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.tools.once_names import check_tools, checked_names, warn_of_unknown
 from langgraph_patch.tools.record import fan_out, guarded_tool_node, recordable, recorded_tool_node
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 GraphT = TypeVar(
     "GraphT", bound="StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]"

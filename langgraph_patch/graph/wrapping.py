@@ -78,7 +78,7 @@ def cover(
     for name, runnable in graph.runnables.items():
         path = prefix + name
         tool_node = tool_node_in(runnable)
-        read = keys & set(graph.keys_read_by(name))
+        read = keys & set(graph.input_of(name)[1])
         if tool_node is not None or isinstance(runnable, RepairNode):
             read = set()
         if isinstance(runnable, CompiledStateGraph):

@@ -12,7 +12,6 @@ input has, the run passes unrepaired, and the node wrappers repair what the node
 from __future__ import annotations
 
 import inspect
-import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,13 +20,13 @@ from typing import Any, NoReturn, TypedDict
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START
-from langgraph.types import CachePolicy, Overwrite
+from langgraph.types import CachePolicy, Overwrite, Send
 
 from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, method_request
 from langgraph_patch._text import short
-from langgraph_patch.errors import GraphError, MessagesError
+from langgraph_patch.errors import GraphError, MessagesError, logger
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.messages import as_messages
 from langgraph_patch.history.placeholders import Placeholder
@@ -37,9 +36,6 @@ from langgraph_patch.repairing.repairer import OnPatch, Recover, Repair, Repaire
 from langgraph_patch.repairing.turns import NAME, Abandoned, abandoned_turns, repair_with_turns
 from langgraph_patch.repairing.writing import NodeOutput, new_messages, whole_write
 from langgraph_patch.state import get_value, history_after, messages_in, unknown_key_error
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
-
 
 # --- the repair node ------------------------------------------------------------------------
 
@@ -266,17 +262,23 @@ class Router(GeneratorRunnable[Any, Any]):
     Args:
         onward: The wrapped router, or where an edge led.
         name: Its name, if `onward` is no router.
+        ends: The node for each value that the router returns. Default: it returns nodes.
     """
 
-    def __init__(self, onward: Any, name: str) -> None:
+    def __init__(self, onward: Any, name: str, ends: Mapping[Any, str] | None = None) -> None:
         self.name = onward.name if isinstance(onward, Runnable) else name
-        self._onward = onward
+        self._onward, self._ends = onward, ends or {}
 
-    def onward(self, input: Any, config: RunnableConfig) -> IOGenerator[Any]:
+    def onward(self, input: Any, config: RunnableConfig) -> IOGenerator[Sequence[Any]]:
         """Where the wrapped router leads."""
-        if not isinstance(self._onward, Runnable):
-            return self._onward
-        return (yield method_request(self._onward, "invoke", input, config))
+        found = self._onward
+        if isinstance(found, Runnable):
+            found = yield method_request(found, "invoke", input, config)
+        return found if isinstance(found, list | tuple) else [found]
+
+    def node_of(self, target: Any) -> Any:
+        """The node to which one of these leads; None for a `Send`."""
+        return None if isinstance(target, Send) else self._ends.get(target, target)
 
 
 class _EntryCheck(Router):

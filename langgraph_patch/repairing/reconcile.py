@@ -7,7 +7,6 @@ example. A lookup asks it. Its answer becomes the result of the call.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -16,11 +15,9 @@ from langchain_core.messages import ToolMessage
 
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch._text import short
-from langgraph_patch.errors import OptionError
+from langgraph_patch.errors import OptionError, logger
 from langgraph_patch.history.fields import digest_of
 from langgraph_patch.history.findings import DanglingCall, Evidence, Finding
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 Answer: TypeAlias = "ToolMessage | str | None"
 

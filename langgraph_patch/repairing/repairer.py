@@ -7,7 +7,6 @@ repair node, the patched model and the middleware.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,10 +18,11 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch._text import short
-from langgraph_patch.errors import EvidenceError, OptionError, note
+from langgraph_patch.errors import EvidenceError, OptionError, logger, note
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.evidence.window import Reader
 from langgraph_patch.history.changes import Patch
@@ -40,8 +40,6 @@ from langgraph_patch.repairing.writing import (
     stream_results,
     whole_write,
 )
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 OnPatch: TypeAlias = Callable[[Patch, RunnableConfig], None]
 """Called with each repair and the config of the run, before the repair is written."""
@@ -195,9 +193,7 @@ class Repairer:
             recovery = replace(recovery, effects=effects)
         return (yield from self.repair_with(recovery, reading, run.channels, restore=restore))
 
-    def repair_abandoned(
-        self, reading: Reading, place: RunnableConfig, run: Run
-    ) -> IOGenerator[Patch]:
+    def repair_abandoned(self, reading: Reading, place: Address, run: Run) -> IOGenerator[Patch]:
         """The repair of what an agent below did before an input abandoned it.
 
         Args:
@@ -213,7 +209,7 @@ class Repairer:
     def _search(
         self,
         saver: BaseCheckpointSaver[Any],
-        place: RunnableConfig,
+        place: Address,
         reading: Reading,
         run: Run,
         *,

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 
 from langgraph_patch._langgraph import storage
-from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.graphs import Graph
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import IOGenerator
@@ -76,7 +75,7 @@ def abandoned_turns(
     if not (graph and repairer.recover and history and saver and thread and loaded):
         return None
     reader = Reader(saver, repairer.messages_key)
-    before = replace(Address.of(thread), checkpoint_id=loaded)
+    before = replace(thread, checkpoint_id=loaded)
     saved = run.kept_by_graph.pop(Reader, None) or (yield from reader.read_saved(before))
     run.kept_by_graph[Reader] = saved  # for the node, and for the search for results
     reader.seen = saved
@@ -199,7 +198,7 @@ def _repaired_turns(
     for turn in abandoned.turns:
         first = list(takewhile(lambda m: isinstance(m, ToolMessage), turn.messages))
         reading = read_history(turn.messages[len(first) :], ends_pauses=True)
-        patch = yield from repairer.repair_abandoned(reading, turn.newest.address.config, run)
+        patch = yield from repairer.repair_abandoned(reading, turn.newest.address, run)
         repaired.append(_RepairedTurn(turn, first, patch))
     return repaired
 

@@ -9,7 +9,6 @@ what others write: its repair comes before all of it.
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,8 +29,6 @@ from langgraph_patch.history.changes import Patch
 from langgraph_patch.history.comparing import are_identical, is_equal
 from langgraph_patch.history.messages import messages_or_none
 from langgraph_patch.state import values_in, with_changed
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 # --- the output of a node -------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ What a stream shows of it:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, overload
@@ -28,7 +27,7 @@ from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
 
 from langgraph_patch._langgraph import storage
 from langgraph_patch._text import short
-from langgraph_patch.errors import MessagesError, PatchError
+from langgraph_patch.errors import MessagesError, PatchError, logger
 from langgraph_patch.history.placeholders import is_placeholder
 from langgraph_patch.streaming.checkers import Checker, Turn, checked_checker, full_stream_checker
 from langgraph_patch.streaming.streams import (
@@ -231,8 +230,6 @@ class _Message:
         message, metadata = self.tokens[-1]
         return [(RemoveMessage(id=str(message.id)), {**metadata, RETRACTED_KEY: reason})]
 
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 _TOOLS: Final = "tools"
 """LangGraph's and LangChain's name for a `ToolNode`: before its first result nothing else tells."""

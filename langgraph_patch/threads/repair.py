@@ -186,7 +186,7 @@ def plan_repair(base: StoredHistory, messages: list[BaseMessage], repairer: Repa
     recovery = run_sync(
         recover_evidence(
             base.saver,
-            base.saved.config,
+            Address.of(base.saved.config),
             reading.messages,
             reading.without_result if repairer.recover else (),
             messages_key=base.messages_key,

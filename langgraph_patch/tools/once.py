@@ -16,7 +16,6 @@ of the application makes a message of it all the same, that message is dropped.
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +36,7 @@ from langgraph.types import Command
 from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.graphs import sent_call
 from langgraph_patch._langgraph.run import Run
-from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch._sansio import IOGenerator, IORequest, method_request, with_methods
 from langgraph_patch._text import read_table
 from langgraph_patch.errors import GraphError, StartedError
 from langgraph_patch.evidence.claiming import Record, keeps_first_write
@@ -126,31 +125,28 @@ class Once:
             StartedError: If a call of the task was answered and has ended, failed, or still runs;
                 or if another run has begun the task.
         """
-        message = next(self._models(state), None)
+        message = next(self._models(state), None) if self.names else None
         run = Run(config)
         made = message.tool_calls if message and (run.answers or run.new_answers) else []
         if message is None or len(made) <= 1:
             return (yield request)
         calls = yield from self._begun_or_named(made, state, config)
-        if not calls:
-            return (yield request)
         starts = False
         for call in calls:
             starts |= yield from call.check_answer()
         if not starts:  # each asks again, and nothing runs
             return (yield request)
         record = calls[0].record
-        task = Record.of(record.reader, record.thread, message, "", -1)
+        task = Record(record.reader, record.thread, message, "", -1)
         claim = Claim(uuid.uuid4().hex, "")
         if (yield from task.begin(claim)).run != claim.run:
             raise calls[0].refused("together")
         try:
             for call in calls:
                 yield from call.check_answer()
-            result = yield request
+            return (yield request)
         finally:
             yield from task.end(replace(claim, word="paused"))
-        return result
 
     def _begun_or_named(
         self, made: Sequence[Mapping[str, Any]], state: Any, config: Any
@@ -219,8 +215,8 @@ class OnceCall:
         sent = None if index is None else sent_call(run.sends[index])
         is_alone = once.is_all and (len(message.tool_calls) == 1 or sent is not None)
         self._asked = Claim.digest("", run.asked_in(run.loaded_writes)) if is_alone else ""
-        record = Record.of(reader, Address.of(thread), message, call["id"] or "", place)
-        self.record = replace(record, is_probed=is_probed)
+        call_id = call["id"] or ""
+        self.record = Record(reader, thread, message, call_id, place, is_probed=is_probed)
         self._is_asynchronous = False
         self._claim: Claim | None = None
         self._what = ""  # the digest of what was started
@@ -247,14 +243,14 @@ class OnceCall:
 
     # --- run it ------------------------------------------------------------------------------
 
-    def around(self, request: IORequest) -> IOGenerator[Any]:
+    def around(self, running: IOGenerator[Any]) -> IOGenerator[Any]:
         """Run the call, with all wrappers and error handlers of the application."""
         self._is_asynchronous = yield _IS_ASYNCHRONOUS
         if not (yield from self._run.stored()):  # a run that is killed would make the call anew
             raise self._unknown("version")
         token = _CLAIMED.set(_CLAIMED.get() | {self.record.row})
         try:
-            result = yield request
+            result = yield from running
         except (Exception, asyncio.CancelledError, KeyboardInterrupt) as error:
             if self._instead is None or not isinstance(error, Exception):
                 yield from self._end_with(error)
@@ -290,12 +286,12 @@ class OnceCall:
                 raise self.refused("together")
         return not last.questions or last.taken != self._answers
 
-    def start(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
+    def start(self, call: Mapping[str, Any], running: IOGenerator[Any]) -> IOGenerator[Any]:
         """Run the tool, if no other run has started it.
 
         Args:
             call: The call as it reaches the tool: a wrapper may have changed its arguments.
-            request: Runs the tool.
+            running: Runs the tool.
         """
         what = Claim.digest(call["name"], call["args"])
         if self._is_asynchronous and not (yield _IS_ASYNCHRONOUS) and self._would_wait():
@@ -311,39 +307,35 @@ class OnceCall:
             raise GraphBubbleUp
         if not self._result:
             try:
-                self._result = [(yield request)]
+                self._result = [(yield from running)]
             except BaseException as error:
                 self._error = error
                 raise
         return self._result[0]
 
-    def run(self, call: Mapping[str, Any], request: IORequest) -> IOGenerator[Any]:
+    def run(self, call: Mapping[str, Any], running: IOGenerator[Any]) -> IOGenerator[Any]:
         """Run the call where nothing else is between it and its tool; the arguments of `start`."""
-        started = IORequest(
-            lambda: run_sync(self.start(call, request)),
-            lambda: run_async(self.start(call, request)),
-        )
-        return (yield from self.around(started))
+        return (yield from self.around(self.start(call, running)))
 
     def wrap(self, request: ToolCallRequest, handler: Callable[..., Any]) -> IOGenerator[Any]:
         """Run the call as a `wrap_tool_call` does: what is inside of it may call the tool again."""
         inner = request.override(tool=self._only_once(request.tool)) if request.tool else request
-        call = IORequest(lambda: handler(inner), lambda: handler(inner))
-        return (yield from self.run(request.tool_call, call))
+
+        def handled() -> IOGenerator[Any]:
+            return (yield IORequest(lambda: handler(inner), lambda: handler(inner)))
+
+        return (yield from self.run(request.tool_call, handled()))
 
     def _only_once(self, tool: BaseTool) -> BaseTool:
         """A copy of a tool that does not run a second time."""
         runs = count()
 
-        def invoke(*args: Any, **kwargs: Any) -> Any:
-            return self._refuse_again() if next(runs) else tool.invoke(*args, **kwargs)
+        def run(*args: Any, **kwargs: Any) -> IOGenerator[Any]:
+            if next(runs):
+                self._refuse_again()
+            return (yield method_request(tool, "invoke", *args, **kwargs))
 
-        async def ainvoke(*args: Any, **kwargs: Any) -> Any:
-            return self._refuse_again() if next(runs) else await tool.ainvoke(*args, **kwargs)
-
-        copied = copy.copy(tool)
-        object.__setattr__(copied, "invoke", invoke)  # it is a pydantic model
-        object.__setattr__(copied, "ainvoke", ainvoke)
+        copied: BaseTool = with_methods(tool, ("invoke", "ainvoke"), run)
         return copied
 
     def _would_wait(self) -> bool:
@@ -394,7 +386,7 @@ class OnceCall:
             return (yield from self._failed(last))
         elif last.word is None:
             why = "open"
-        elif not last.took(self._answers):
+        elif not self._answers.startswith(last.taken):  # more answers are of no use
             why = "answers"
         elif result is not None:
             return [result]
@@ -475,7 +467,7 @@ class OnceCall:
                 # What a graph in the tool has asked is no question of the task.
                 asked = self._claim.answers if self._claim.number > 1 else ""
                 taken = Claim.digests(self._run.answers) or asked
-                value |= {"answered": self._run.was_answered, "answers": taken}
+                value |= {"answered": bool(self._run.answers), "answers": taken}
             claim = replace(self._claim, word=word, value=value)
             yield from self.record.end(claim)
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 from langgraph_patch._text import short
-from langgraph_patch.errors import OptionError
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
+from langgraph_patch.errors import OptionError, logger
 
 
 def checked_names(once: object) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ finished call again, and gives each answer to its own call.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Final, cast
@@ -32,13 +31,11 @@ from langgraph_patch._langgraph.graphs import Graph, Tools
 from langgraph_patch._langgraph.run import Run
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, IORequest
 from langgraph_patch.asking.guard import TruncationGuard
-from langgraph_patch.errors import GraphError
+from langgraph_patch.errors import GraphError, logger
 from langgraph_patch.history.placeholders import is_placeholder
 from langgraph_patch.repairing.entry import Router
 from langgraph_patch.state import history_after, messages_in, open_calls
 from langgraph_patch.tools.once import Once
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 PLACE: Final = "langgraph_patch"
 """The key of a call that a `Send` of this module carries: its index among those of its message."""
@@ -132,27 +129,13 @@ class _NotTwice(Router):
     """A router behind a `ToolNode`, without the nodes that run beside it and read the same state.
 
     A call that had ended before `record=True` was switched on has led to them already.
-
-    Args:
-        onward: The router before.
-        name: Its name.
-        ends: The node for each value that the router returns. Default: it returns nodes.
     """
-
-    def __init__(self, onward: Any, name: str, ends: Mapping[Any, str] | None = None) -> None:
-        super().__init__(onward, name)
-        self._ends = ends or {}
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[list[Any]]:
         """Where to go."""
-        result = yield from self.onward(input, config)
-        targets = result if isinstance(result, list | tuple) else [result]
+        targets = yield from self.onward(input, config)
         started = Run(config).started_nodes
-        return [
-            each
-            for each in targets
-            if isinstance(each, Send) or self._ends.get(each, each) not in started
-        ]
+        return [each for each in targets if self.node_of(each) not in started]
 
 
 # --- before the tool node ------------------------------------------------------------------
@@ -171,18 +154,17 @@ class _SendEach(Router):
     def __init__(
         self, onward: Any, name: str, keys: Mapping[str, str], ends: Mapping[Any, str] | None = None
     ) -> None:
-        super().__init__(onward, name)
-        self._keys, self._ends = keys, ends or {}
+        super().__init__(onward, name, ends)
+        self._keys = keys
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[list[Any]]:
         """Where to go."""
-        result = yield from self.onward(input, config)
-        targets = result if isinstance(result, list | tuple) else [result]
+        targets = yield from self.onward(input, config)
         return [each for target in targets for each in self._sends(target, input, Run(config))]
 
     def _sends(self, target: Any, state: Any, run: Run) -> list[Any]:
-        node = target if isinstance(target, Send) else self._ends.get(target, target)
-        if isinstance(node, Send) or node not in self._keys or not run.channels:
+        node = self.node_of(target)
+        if node not in self._keys or not run.channels:
             return [target]
         calls = _calls_to_run(history_after(state, self._keys[node], run) or [])
         return [Send(node, [{**call, PLACE: i}]) for i, call in calls.items()] or [target]
@@ -191,20 +173,8 @@ class _SendEach(Router):
 # --- the tool node -------------------------------------------------------------------------
 
 
-def guarded_tool_node(once: Sequence[str], node: ToolNode) -> ToolNode:
-    """A copy of a `ToolNode` whose tools run with a `TruncationGuard`.
-
-    So no agent that a tool calls runs a tool call that its model did not finish writing.
-
-    Args:
-        once: The tools whose calls run once.
-        node: The `ToolNode`.
-    """
-    return _tool_node_with(node, once, lambda value, _: value)
-
-
 def recorded_tool_node(graph: Graph, name: str, once: Sequence[str], node: ToolNode) -> ToolNode:
-    """The same, for a `ToolNode` whose calls come one by one.
+    """A `guarded_tool_node` whose calls come one by one.
 
     A WARNING says once if several come together: a `Send` or a `Command` of the application, which
     has the state or a list of calls, is passed on as it is.
@@ -224,9 +194,13 @@ def recorded_tool_node(graph: Graph, name: str, once: Sequence[str], node: ToolN
         """The input of the node for a call that `_SendEach` sent; None to run nothing."""
         call = value[0] if isinstance(value, list) and len(value) == 1 else None
         if not (isinstance(call, dict) and PLACE in call):
-            if _has_several(value, messages_key) and (sender := next(to_tell, None)):
+            history = messages_in(value, messages_key) or []
+            calls = value if isinstance(value, list) else _calls_to_run(history)
+            if len(calls) > 1 and (sender := next(to_tell, None)):
                 logger.warning(_TOGETHER, name, sender)
-            return value if _has_open_calls(value, messages_key) else None
+            last = next((m for m in reversed(history) if isinstance(m, AIMessage)), None)
+            has_ended = last and last.tool_calls and not calls
+            return None if has_ended else value  # without calls the node raises an error
         own = [send for send in run.sends if send.node == run.node]
         if sum(send.arg == value for send in own) > 1:
             raise GraphError(
@@ -239,7 +213,7 @@ def recorded_tool_node(graph: Graph, name: str, once: Sequence[str], node: ToolN
         state = schema(**values) if is_object else values
         return Tools.input_for({k: v for k, v in call.items() if k != PLACE}, state)
 
-    return _tool_node_with(node, once, with_state)
+    return guarded_tool_node(once, node, with_state)
 
 
 _TOGETHER = (
@@ -249,9 +223,18 @@ _TOGETHER = (
 )
 
 
-def _tool_node_with(
-    node: ToolNode, once: Sequence[str], prepare: Callable[[Any, Run], Any]
+def guarded_tool_node(
+    once: Sequence[str], node: ToolNode, prepare: Callable[[Any, Run], Any] | None = None
 ) -> ToolNode:
+    """A copy of a `ToolNode` whose tools run with a `TruncationGuard`.
+
+    So no agent that a tool calls runs a tool call that its model did not finish writing.
+
+    Args:
+        once: The tools whose calls run once.
+        node: The `ToolNode`.
+        prepare: Makes the input of the node; None to run nothing. Default: it stays as it is.
+    """
     tools = Tools(node)
     is_all = type(node) is ToolNode and not tools.may_run_others
     own = Once(tuple(once), tools.messages_key, is_all)
@@ -260,30 +243,15 @@ def _tool_node_with(
 
     def called(value: Any, **kwargs: Any) -> IOGenerator[Any]:
         run = Run(cast("RunnableConfig", kwargs.get("config") or {}))
-        value = prepare(value, run)
+        value = prepare(value, run) if prepare else value
         if value is None:
             return {tools.messages_key: []}
         request = IORequest(lambda: inner(value, **kwargs), lambda: ainner(value, **kwargs))
         request = TruncationGuard(run, drops=True).around(request)
-        return (
-            (yield from own.run_task(value, run.config, request)) if own.names else (yield request)
-        )
+        return (yield from own.run_task(value, run.config, request))
 
     patched: ToolNode = tools.running(called)
     return patched
-
-
-def _has_open_calls(value: Any, messages_key: str) -> bool:
-    """Whether a `ToolNode` that got a whole state has something to do, or an error to raise."""
-    history = messages_in(value, messages_key) or []
-    last = next((m for m in reversed(history) if isinstance(m, AIMessage)), None)
-    return last is None or not last.tool_calls or bool(_calls_to_run(history))
-
-
-def _has_several(value: Any, messages_key: str) -> bool:
-    """Whether a `ToolNode` got several calls without a result at once: as a list, or in a state."""
-    is_list = isinstance(value, list)
-    return len(value if is_list else _calls_to_run(messages_in(value, messages_key) or [])) > 1
 
 
 def _calls_to_run(history: Sequence[BaseMessage]) -> dict[int, dict[str, Any]]:

@@ -11,6 +11,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, empt
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from measuring import Row, history, spent
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.calls import read_calls
@@ -63,8 +64,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
             saver = LongThread(messages)
 
             def search(saver: LongThread = saver) -> None:
-                config: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
-                run_sync(recover_evidence(saver, config, [message], read_calls(message)))
+                run_sync(recover_evidence(saver, Address("1"), [message], read_calls(message)))
 
             seconds, read = spent(search), saver.read
             tracemalloc.start()

@@ -40,7 +40,7 @@ WHAT = Claim.digest("pay", {"amount": 5})
 
 def record(saver: Any, call_id: str = "c1") -> Record:
     """The record of a call of the message."""
-    return Record.of(Reader(saver, "messages"), CHECKPOINT, MESSAGE, call_id, 0)
+    return Record(Reader(saver, "messages"), CHECKPOINT, MESSAGE, call_id, 0)
 
 
 def claim(**fields: Any) -> Claim:

@@ -215,7 +215,7 @@ def test_the_number_of_a_question_tells_what_came_last(number: int, expected: st
     """A task that asks its next question behind an error was run again: it did not fail last."""
     thread = Thread(WIRE, sent([(RESUME, ["a", "b"]), KAPUT]))
     [task] = thread.step.tasks
-    own = own_interrupt_id("", "tools", task.id, number)
+    own = own_interrupt_id(task.below.namespace, number)
     thread.saver.put_writes(thread.config, [(INTERRUPT, [Interrupt("well?", id=own)])], task.id)
     assert thread.found() == expected
     assert thread.step.tasks[0].answered == {own} - ({own} if number == 2 else set())

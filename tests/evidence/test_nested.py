@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from kit import Agent, Desk, StrictModel, above, calls, loop, results_in, send_each
 from langgraph_patch import with_patching
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.storage import NO_TASK
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
@@ -30,7 +31,7 @@ ROOT: Any = {"configurable": {"thread_id": "1"}}
 
 def found(saver: Any, message: AIMessage, namespace: str = "") -> str:
     """What is found of the calls of a message, without marks of time."""
-    place: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": namespace}}
+    place = Address("1", namespace)
     text = shortly(run_sync(recover_evidence(saver, place, [GO, message], read_calls(message, 1))))
     return text.replace(" | paused", "")
 

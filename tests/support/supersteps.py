@@ -15,6 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
 from langgraph.types import Interrupt, Send
 
+from langgraph_patch._langgraph.address import Address
 from langgraph_patch._langgraph.storage import own_interrupt_id
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
@@ -120,7 +121,7 @@ class Thread:
 
     def _write(self, task: Task, part: Any) -> tuple[str, Any]:
         if part == ASKS:
-            own = own_interrupt_id("", task.node or "", task.id)
+            own = own_interrupt_id(task.below.namespace)
             return INTERRUPT, [Interrupt("well?", id=own)]
         if isinstance(part, str):
             call: Any = task.call
@@ -140,7 +141,9 @@ class Thread:
         """What is recovered of the calls of the last of these messages (default: of its own)."""
         history = list(messages) or [GO, self.message]
         calls = read_calls(history[-1], len(history) - 1)
-        return run_sync(recover_evidence(self.saver, self.config, history, calls, **options))
+        return run_sync(
+            recover_evidence(self.saver, Address.of(self.config), history, calls, **options)
+        )
 
     def found(self, *messages: AnyMessage, **options: Any) -> str:
         """A short text for each finding."""

@@ -287,7 +287,7 @@ def test_a_record_of_the_version_before(word):
     message = calls(("pay", {"amount": 5}), id="m1")
     talk = Talk("create_agent", bank=Bank(asks=False), script=[message])
     result = ToolMessage("paid before", tool_call_id="c1")
-    record = Record.of(Reader(talk.saver, "messages"), Address("1"), message, "c1", 0)
+    record = Record(Reader(talk.saver, "messages"), Address("1"), message, "c1", 0)
     row = record.row
     talk.saver.put(row.newest.config, {**empty_checkpoint(), "id": OLD_ROW}, {}, {})
     what = Claim.digest("pay", {"amount": 5})
