@@ -30,7 +30,7 @@ from langgraph_patch import threads, with_patching
 from langgraph_patch._text import brief
 from langgraph_patch.errors import PatchError, ThreadError
 from support.bank import Talk, twice
-from support.stored_threads import ENDED, WAITED, results, stored
+from support.stored_threads import WAITED, results, stored
 
 # --- what is checked -------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ def repair(saver: Any) -> None:
     made = stored("paused", saver=saver, thread_id=uuid.uuid4().hex)
     check("the pause", threads.repair_thread(saver, made.config, min_age=0).outcome, "paused")
     threads.repair_thread(saver, made.config, min_age=0, on_pause="abandon")
-    check("the results", results(made.history), ["sent to bob", ENDED.format("c2")])
+    check("the results", results(made.history), ["sent to bob", WAITED.format("c2")])
 
 
 def undo(saver: Any) -> None:
