@@ -215,7 +215,7 @@ class _Message:
         """The tokens that can be shown after a further chunk, or the retraction."""
         if self.turn.answer is None:
             return []
-        if self.turn.called:
+        if self.turn.called or self.turn.answer:
             return self.hide("tool_call")
         tokens = self.tokens[-1:] if self.is_shown else self.tokens.copy()
         self.is_shown = True

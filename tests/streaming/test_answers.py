@@ -80,6 +80,12 @@ def answers(items: list[Any], checker: Any = full_stream_checker, **options: Any
     return list(final_answers(Source(items), checker=checker, **options))
 
 
+def test_what_a_checker_takes_for_a_call_is_no_answer():
+    """Before the call has arrived, and if none does."""
+    items = tokens("", ("a", say("Let me see.")), ("a", LAST))
+    assert answers(items, checker=lambda turn: turn.wrote or None) == []
+
+
 def test_an_answer_without_a_last_chunk_passes_at_the_end_of_the_stream():
     """A message of which only empty chunks came is no answer, nor is one that counts as a call."""
     stream = tokens("a", ("resp_1", say([])), ("1", say("Good ")))
