@@ -213,7 +213,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
         yield compared(f"{what}, CPU", times, "ours", "bare")
         yield compared(f"{what}, a callback handler that does nothing, CPU", times, "idle", "bare")
         what = f"{what}, beside a callback handler that does nothing"
-        yield compared(f"{what}, CPU", times, "ours", "idle", most=1.08)
+        yield compared(f"{what}, CPU", times, "ours", "idle", most=1.1)
     damaged = partial(Turns, long, 0, damaged=True)
     yield _compared(f"a damaged turn, {size} messages", n, 4, damaged)
     for what, make in GRAPHS.items():
