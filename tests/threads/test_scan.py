@@ -163,7 +163,7 @@ class Note:
     text: str
 
 
-@pytest.mark.needs("delta", langgraph="1.2.20")
+@pytest.mark.needs(langgraph="1.2.20")
 def test_a_database_with_every_kind_of_thread(path, saver, cli):
     """A scan and a repair say the same in both commands; and the commands that they print next."""
     for kind in KINDS:

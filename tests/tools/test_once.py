@@ -93,6 +93,8 @@ def saver_of(options):
     return sqlite_saver(kind=Sqlite) if is_sqlite else Memory()
 
 
+@pytest.mark.needs("delta_as_node", langgraph="1.2")
+@pytest.mark.needs("timed", langgraph="1.2")
 def test_a_call_runs_once(kind, options, scene):
     """Whatever happens: the tool paid once, and the model reads what was recorded of it."""
     options = dict(options)
