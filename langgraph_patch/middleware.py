@@ -176,9 +176,9 @@ class PatchToolCallsMiddleware(_Base):
         repair = found = Repair(Patch(history, (), history))
         if damage is not None:
             found = yield from self._repairer.repair(damage, run, restore=run.is_alone)
-        if run.is_alone:
-            repair = found
-            stream_results(run, new_messages(repair.patch))
+            if run.is_alone:
+                repair = found
+                stream_results(run, new_messages(repair.patch))
         messages = repaired = cast("list[BaseMessage]", request.messages)
         if found.patch and are_identical(messages, found.patch.before):
             repaired = found.patch.messages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import interrupt
 from pydantic import BaseModel
 
-from kit import StrictModel, calls
+from kit import StrictModel, calls, loop, send_each, tool_of
 from langgraph_patch import patch_model
 from langgraph_patch.errors import OptionError
 
@@ -72,3 +75,37 @@ def test_an_option_with_a_wrong_value():
     assert repr(patched).startswith("patch_model(StrictModel(")
     with pytest.raises(OptionError, match="recover='always'"):
         patch_model(patched, recover="always")
+
+
+class Slow(InMemorySaver):
+    """A checkpointer that takes its time to store a checkpoint."""
+
+    seconds = 0.0
+
+    async def aput(self, *args: Any) -> Any:
+        """Store it later."""
+        await asyncio.sleep(self.seconds)
+        return self.put(*args)
+
+
+def mail(to: str) -> str:
+    """Send a mail."""
+    return f"sent to {to}"
+
+
+def wire(to: str) -> str:
+    """Wire, if a human agrees."""
+    return str(interrupt(f"wire to {to}?"))
+
+
+async def test_a_synchronous_call_in_an_asynchronous_run_waits_for_the_checkpoint():
+    """Its node runs in a thread, where it cannot wait for what the event loop does."""
+    model = StrictModel(calls(("mail", {"to": "bob"}), ("wire", {"to": "bob"})), "done")
+    tools = [tool_of(mail), tool_of(wire)]
+    saver, config = Slow(), {"configurable": {"thread_id": "1"}}
+    asks = RunnableLambda(patch_model(model).invoke)
+    graph = loop(asks, tools, router=send_each).compile(checkpointer=saver)
+    await graph.ainvoke({"messages": [("user", "go")]}, config)
+    saver.seconds = 0.1
+    await graph.ainvoke({"messages": [("user", "never mind")]}, config)
+    assert "sent to bob" in [message.text for message in model.seen[-1]]

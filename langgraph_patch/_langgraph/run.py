@@ -400,10 +400,12 @@ class Run:
             Exception: What the checkpointer raised.
         """
         storing = getattr(self._loop, "_put_checkpoint_fut", None)  # none before the first one
-        if storing is None:
-            return self._is_loaded or (yield from storage.is_found(self.saver, self.thread))
-        yield IORequest(storing.result, lambda: asyncio.shield(storing))
-        return True
+        if storing is not None:
+            # A synchronous call in an asynchronous run cannot wait for what the event loop does.
+            with suppress(asyncio.InvalidStateError):
+                yield IORequest(storing.result, lambda: asyncio.shield(storing))
+                return True
+        return self._is_loaded or (yield from storage.is_found(self.saver, self.thread))
 
     @property
     def _is_loaded(self) -> bool:
