@@ -424,9 +424,8 @@ class Run:
         """Whether results may be recorded that the state does not have.
 
         An input, an update of the state or a fork drops tasks with what they have written. Tasks
-        that wait run beside a node that a client's `goto` starts. What was so for one node of this
-        run of the graph is so for the next ones, which read what that one has not written, until a
-        search has found nothing.
+        that wait run beside a node that a client's `goto` starts. Once it is so in a run of the
+        graph, it stays so until a search finds nothing: a node may read a result and not write it.
         """
         triggers = [storage.triggered_node(channel) for _, channel, _ in self.loaded_writes]
         is_started_by_client = self._is_loaded and self.node in triggers
